@@ -1,0 +1,35 @@
+"""Studies: which training runs a notebook's parameters ask for.
+
+One module per notebook that trains, each with ``runs(parameters) -> list[RunConfig]``. The notebook calls it to load
+its runs from the store, the command line to train them beforehand, in parallel or on a cluster.
+"""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transnormer_lib.training.config import RunConfig
+
+# Notebook → module; imported on demand, since a study imports torch and most callers only ask whether there is one.
+_STUDIES = {"03_attention_dilution": "transnormer_lib.studies.dilution"}
+
+
+def has_study(notebook: str) -> bool:
+    """Whether ``notebook`` (its stem, like ``03_attention_dilution``) trains models."""
+    return notebook in _STUDIES
+
+
+def runs(notebook: str, parameters: Mapping[str, Any]) -> "list[RunConfig]":
+    """The runs that ``notebook`` needs under ``parameters`` (its resolved parameters cell); [] without a study."""
+    if notebook not in _STUDIES:
+        return []
+    study: Callable[[Mapping[str, Any]], list[RunConfig]] = import_module(_STUDIES[notebook]).runs
+    return study(parameters)
+
+
+def run_ids(notebook: str, parameters: Mapping[str, Any]) -> list[str]:
+    """The store's names of those runs, ``<name>-<digest>``, in the study's order."""
+    from transnormer_lib.training.store import run_id
+
+    return [run_id(config) for config in runs(notebook, parameters)]

@@ -1,0 +1,136 @@
+"""Properties of the decoder and encoder stacks."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from transnormer_lib.models.config import ARCHITECTURES, ModelConfig, architecture
+from transnormer_lib.models.language_model import IGNORED, build_model, count_parameters
+
+
+def small(name: str, kind: str = "decoder", **fields: object) -> ModelConfig:
+    return architecture(
+        name, kind=kind, vocab_size=19, max_length=24, dim=16, heads=2, layers=4, block_size=4, **fields
+    )  # type: ignore[arg-type]
+
+
+def tokens(batch: int, length: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(19, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "published_millions"),
+    [
+        ("vanilla", "decoder", 156.00),
+        ("linear", "decoder", 156.00),
+        ("transnormer-t1", "decoder", 155.99),
+        ("transnormer-t2", "decoder", 155.99),
+        ("vanilla", "encoder", 124.70),
+        ("transnormer-t1", "encoder", 124.67),
+        ("transnormer-t2", "encoder", 124.67),
+    ],
+)
+def test_parameter_counts_are_those_of_tables_4_and_5(name: str, kind: str, published_millions: float) -> None:
+    glu = name.startswith("transnormer")
+    if kind == "decoder":
+        size = {"vocab_size": 267_744, "dim": 512, "heads": 8, "layers": 6, "hidden": 1365 if glu else 2048}
+    else:
+        size = {"vocab_size": 50_265, "dim": 768, "heads": 12, "layers": 12, "hidden": 2048 if glu else 3072}
+    config = architecture(name, kind=kind, max_length=512, **size)  # type: ignore[arg-type]
+    assert round(count_parameters(config) / 1e6, 2) == published_millions
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_the_future_does_not_change_the_past_of_a_decoder(name: str) -> None:
+    model = build_model(small(name), seed=1).double().eval()
+    ids = tokens(2, 19)
+    changed = ids.clone()
+    changed[:, 11:] = (changed[:, 11:] + 7) % 19
+    torch.testing.assert_close(model(ids)[:, :11], model(changed)[:, :11], rtol=0, atol=1e-12)
+    assert not torch.allclose(model(ids)[:, 11:], model(changed)[:, 11:])
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+def test_padding_changes_nothing_before_it(name: str, kind: str) -> None:
+    model = build_model(small(name, kind), seed=2).double().eval()
+    ids = tokens(2, 24)
+    mask = torch.zeros(2, 24, dtype=torch.bool)
+    mask[:, 13:] = True
+    torch.testing.assert_close(model(ids, mask)[:, :13], model(ids[:, :13]), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_one_seed_one_model_whatever_the_global_state(name: str) -> None:
+    torch.manual_seed(11)
+    first = build_model(small(name), seed=5)
+    torch.manual_seed(12)
+    second = build_model(small(name), seed=5)
+    other = build_model(small(name), seed=6)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    assert not torch.equal(first.embedding.weight, other.embedding.weight)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+def test_every_parameter_gets_a_finite_gradient(name: str, kind: str) -> None:
+    model = build_model(small(name, kind), seed=3)
+    model(tokens(2, 24), targets_BN=tokens(2, 24, seed=1)).backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert bool(parameter.grad.isfinite().all()), parameter_name
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+def test_ignored_targets_do_not_count_in_the_loss(kind: str) -> None:
+    model = build_model(small("vanilla", kind), seed=4).double().eval()
+    ids, targets = tokens(1, 10), tokens(1, 10, seed=1)
+    partly = targets.clone()
+    partly[:, 4:] = IGNORED
+    log_p = model(ids).log_softmax(-1)
+    expected = -log_p[0, :4].gather(-1, targets[0, :4, None]).mean()
+    torch.testing.assert_close(model(ids, targets_BN=partly), expected)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_attention_weights_are_rows_of_mass_one_inside_the_mask(name: str) -> None:
+    model = build_model(small(name), seed=6).double().eval()
+    weights = model.attention_weights(tokens(2, 10))
+    assert len(weights) == 4
+    for w in weights:
+        assert w.shape == (2, 2, 10, 10)
+        assert bool((w.triu(1) == 0).all())
+        rows = w.sum(-1)
+        # A ReLA row whose scores are all negative attends to nothing.
+        assert bool(((rows - 1).abs().lt(1e-9) | rows.eq(0)).all())
+
+
+def test_transnormer_early_layers_never_look_outside_their_block() -> None:
+    weights = build_model(small("transnormer-t2"), seed=7).attention_weights(tokens(1, 12))
+    block = torch.arange(12) // 4
+    outside = block[:, None] != block[None, :]
+    assert all(bool((w[..., outside] == 0).all()) for w in weights[:2])
+    assert all(bool((w[..., outside] != 0).any()) for w in weights[2:])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"dim": 15}, "heads=2: must divide dim=15"),
+        ({"kind": "both"}, "kind='both': must be one of"),
+        ({"dropout": 1.0}, r"dropout=1.0: must be in \[0, 1\)"),
+        ({"attention": ()}, "attention="),
+        ({"attention_options": {"norm": {}}}, "names no mechanism"),
+        ({"hidden": -1}, "hidden=-1"),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_a_bad_field_is_named_with_its_rule(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(small("vanilla"), **fields)  # type: ignore[arg-type]
+
+
+def test_a_sequence_beyond_the_position_table_is_refused() -> None:
+    with pytest.raises(ValueError, match="length=25: exceeds the model's max_length=24"):
+        build_model(small("vanilla"), seed=0)(tokens(1, 25))

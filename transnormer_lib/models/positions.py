@@ -1,0 +1,36 @@
+"""Absolute positions, added to the token embeddings. Shapes: N length, D model width."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from transnormer_lib.models.config import ModelConfig
+
+
+def sinusoidal(length: int, dim: int) -> Tensor:
+    """Sines in the first half of the features, cosines in the second, wavelengths from 2π to 10000·2π; [N, D]."""
+    frequencies = torch.exp(-math.log(10_000.0) * torch.arange(dim // 2) / max(dim // 2 - 1, 1))
+    angles_ND = torch.arange(length)[:, None] * frequencies[None, :]
+    return torch.cat([angles_ND.sin(), angles_ND.cos()], dim=-1)
+
+
+class Positions(nn.Module):
+    """Adds the position table's first N rows to x [B, N, D]; ``none`` adds nothing."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.max_length = config.max_length
+        self.table: Tensor | nn.Parameter | None
+        if config.positions == "learned":
+            self.table = nn.Parameter(torch.empty(config.max_length, config.dim))
+        elif config.positions == "sinusoidal":
+            self.register_buffer("table", sinusoidal(config.max_length, config.dim), persistent=False)
+        else:
+            self.table = None
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        length = x_BND.shape[1]
+        if length > self.max_length:
+            raise ValueError(f"length={length}: exceeds the model's max_length={self.max_length}")
+        return x_BND if self.table is None else x_BND + self.table[:length]

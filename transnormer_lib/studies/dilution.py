@@ -1,0 +1,145 @@
+"""The runs behind Figure 2: each architecture, trained on the same text with the same budget, over seeds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from transnormer_lib.models.config import ModelConfig, architecture
+from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
+    from transnormer_lib.analysis.dilution import Locality
+    from transnormer_lib.training.store import RunStore
+
+
+def model(name: str, parameters: Mapping[str, Any]) -> ModelConfig:
+    """The config of one architecture at the notebook's size."""
+    from transnormer_lib.data.vocabulary import vocabulary_size
+
+    return architecture(
+        name,
+        kind="decoder" if parameters["task"] == "causal" else "encoder",
+        vocab_size=vocabulary_size(parameters["vocabulary"]),
+        max_length=parameters["length"],
+        dim=parameters["dim"],
+        heads=parameters["heads"],
+        layers=parameters["layers"],
+        block_size=parameters["block_size"],
+    )
+
+
+def runs(parameters: Mapping[str, Any]) -> list[RunConfig]:
+    """One run per architecture and seed, architectures first."""
+    return [
+        RunConfig(
+            name=f"dilution-{name}-{parameters['task']}-seed{seed}",
+            model=model(name, parameters),
+            data=DataConfig(
+                vocabulary=parameters["vocabulary"],
+                task=parameters["task"],
+                length=parameters["length"],
+                batch_size=parameters["batch_size"],
+            ),
+            optimizer=OptimizerConfig(
+                learning_rate=parameters["learning_rate"],
+                schedule="cosine",
+                warmup=parameters["steps"] // 10,
+                clip_norm=1.0,
+            ),
+            steps=parameters["steps"],
+            seed=seed,
+        )
+        for name in parameters["architectures"]
+        for seed in parameters["seeds"]
+    ]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run's attention, before and after training, on the same held-out sequences."""
+
+    architecture: str
+    seed: int
+    bits_per_byte: float | None  # validation; None for a masked LM, whose loss is not a compression rate
+    trained: "Locality"
+    untrained: "Locality"
+
+
+def held_out(parameters: Mapping[str, Any]) -> "Tensor":
+    """The validation sequences [B, N] that attention is measured on, the same for every model."""
+    from itertools import islice
+
+    import torch
+
+    from transnormer_lib.data.batches import evaluation_windows
+    from transnormer_lib.data.text import load_text_corpus
+
+    tokens = load_text_corpus("wikipedia", parameters["vocabulary"]).tokens["validation"]
+    windows = evaluation_windows(tokens, length=parameters["length"], batch_size=1)
+    return torch.cat([window["input_ids"] for window in islice(windows, parameters["sequences"])])
+
+
+def measure(parameters: Mapping[str, Any], store: "RunStore") -> list[Measured]:
+    """Train or load every run and measure how local its attention is."""
+    from transnormer_lib.analysis.dilution import model_locality
+    from transnormer_lib.models.language_model import build_model
+
+    input_ids = held_out(parameters)
+    keys = product(parameters["architectures"], parameters["seeds"])
+    measured = []
+    for (name, seed), config in zip(keys, runs(parameters), strict=True):
+        run = store.get(config)
+        measured.append(
+            Measured(
+                architecture=name,
+                seed=seed,
+                bits_per_byte=run.validation.get("bits_per_byte"),
+                trained=model_locality(run.model(), input_ids),
+                untrained=model_locality(build_model(config.model, config.seed), input_ids),
+            )
+        )
+    return measured
+
+
+def curves(measured: Sequence[Measured]) -> "pd.DataFrame":
+    """Figure 2a as a tidy frame: architecture, seed, state, neighbourhood (x), score (y)."""
+    import pandas as pd
+
+    return pd.concat(
+        pd.DataFrame(
+            {
+                "architecture": m.architecture,
+                "seed": m.seed,
+                "state": state,
+                "neighbourhood": locality.mean_sizes,
+                "score": np.linspace(0, 1, locality.sizes.shape[-1]),
+            }
+        )
+        for m in measured
+        for state, locality in (("trained", m.trained), ("untrained", m.untrained))
+    )
+
+
+def layer_areas(measured: Sequence[Measured]) -> "pd.DataFrame":
+    """Area under each layer's curve as a tidy frame: architecture, seed, state, layer (from 1), area."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        [
+            {"architecture": m.architecture, "seed": m.seed, "state": state, "layer": layer + 1, "area": area}
+            for m in measured
+            for state, locality in (("trained", m.trained), ("untrained", m.untrained))
+            for layer, area in enumerate(locality.areas)
+        ]
+    )
+
+
+def per_seed(measured: Sequence[Measured], architecture: str, value: Callable[[Measured], float]) -> list[float]:
+    """``value`` of each run of one architecture, in the order of the seeds: what a paired ordering needs."""
+    return [value(m) for m in sorted(measured, key=lambda m: m.seed) if m.architecture == architecture]
