@@ -1,0 +1,167 @@
+"""Names, configs and the errors of building."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+
+import pytest
+import torch
+from pydantic import TypeAdapter, ValidationError
+
+from transnormer_lib.attention import (
+    Attention,
+    AttentionConfig,
+    LinearConfig,
+    NormAttention,
+    NormConfig,
+    build,
+    config_class,
+    names,
+    register,
+)
+
+SIZES = {"heads": 2, "head_dim": 4}
+
+
+def test_the_mechanisms_of_the_paper_are_there():
+    assert {"softmax", "linear", "linear-unscaled", "norm", "diag"} <= set(names())
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_mapping_and_a_config_build_the_same(name):
+    config = config_class(name)(**SIZES, causal=True)
+    one, two = build(name, config), build(name, {**SIZES, "causal": True})
+    assert type(one) is type(two)
+    assert one.config == two.config == config
+    assert one.name == name
+
+
+@pytest.mark.parametrize("name", names())
+def test_configs_are_frozen(name):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config_class(name)(**SIZES).heads = 3
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "error", "message"),
+    [
+        ("nrom", SIZES, ValueError, "name='nrom': no such attention mechanism; did you mean 'norm'?"),
+        ("zzz", SIZES, ValueError, "name='zzz': no such attention mechanism; there are diag, linear"),
+        (
+            "norm",
+            {**SIZES, "casual": True},
+            ValueError,
+            "casual=True: 'norm' has no such field; did you mean 'causal'?",
+        ),
+        (
+            "softmax",
+            {**SIZES, "phi": "elu"},
+            ValueError,
+            "phi='elu': 'softmax' has no such field; there are heads",
+        ),
+        ("norm", {"heads": 2}, ValueError, "config={'heads': 2}: 'norm' also needs head_dim"),
+        ("norm", LinearConfig(**SIZES), TypeError, "config=LinearConfig: 'norm' takes NormConfig"),
+        ("norm", {**SIZES, "heads": 0}, ValueError, "heads=0: must be a whole number of at least 1"),
+        ("norm", {**SIZES, "head_dim": 4.0}, ValueError, "head_dim=4.0: must be a whole number"),
+        ("norm", {**SIZES, "chunk_size": True}, ValueError, "chunk_size=True: must be a whole number"),
+        ("norm", {**SIZES, "causal": 1}, ValueError, "causal=1: must be True or False"),
+        (
+            "norm",
+            {**SIZES, "impl": "fast"},
+            ValueError,
+            "impl='fast': must be one of auto, reference, chunked, triton",
+        ),
+        (
+            "norm",
+            {**SIZES, "phi": "gelu"},
+            ValueError,
+            "phi='gelu': must be one of elu, 1+elu, relu, identity",
+        ),
+        ("norm", {**SIZES, "norm": "scale"}, ValueError, "norm='scale': must be one of rms, layer"),
+        (
+            "norm",
+            {**SIZES, "norm_over": "all"},
+            ValueError,
+            "norm_over='all': must be one of embedding, head",
+        ),
+        ("norm", {**SIZES, "eps": 0}, ValueError, "eps=0: must be a positive finite number"),
+        ("norm", {**SIZES, "affine": "no"}, ValueError, "affine='no': must be True or False"),
+        (
+            "linear",
+            {**SIZES, "denominator_floor": 0.0},
+            ValueError,
+            "denominator_floor=0.0: must be a positive",
+        ),
+        (
+            "diag",
+            {**SIZES, "block_size": 0},
+            ValueError,
+            "block_size=0: must be a whole number of at least 1",
+        ),
+        ("diag", {**SIZES, "scores": "relu"}, ValueError, "scores='relu': must be one of softmax, rela"),
+        ("diag", {**SIZES, "norm": "layer"}, ValueError, "norm='layer': must be one of rms, none"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 20 else "",
+)
+def test_a_bad_build_is_refused_in_one_line_that_says_why(name, config, error, message):
+    with pytest.raises(error, match=re.escape(message)) as caught:
+        build(name, config)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", names())
+def test_pydantic_builds_configs_strictly(name):
+    adapter = TypeAdapter(config_class(name))
+    good = json.dumps({**SIZES, "causal": True})
+    assert adapter.validate_json(good) == config_class(name)(**SIZES, causal=True)
+    for wrong in ({**SIZES, "surplus": 1}, {**SIZES, "causal": "yes"}, {"heads": "2", "head_dim": 4}):
+        with pytest.raises(ValidationError):
+            adapter.validate_json(json.dumps(wrong))
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(ValueError, match="name='norm': already registered by NormAttention"):
+        register("norm", NormConfig)(NormAttention)
+
+
+@pytest.mark.parametrize("name", names())
+def test_triton_is_refused_while_there_is_no_kernel(name):
+    if build(name, SIZES).kernels:
+        return
+    with pytest.raises(ValueError, match=f"impl='triton': transnormer_kernels has no kernel for '{name}'"):
+        build(name, {**SIZES, "impl": "triton"})
+
+
+class _WithKernel(Attention):
+    """Each form returns another number, so that the output says which one ran."""
+
+    name = "toy"
+    kernels = {"cpu": lambda self, q, k, v, mask: torch.full_like(v, 1.0)}  # noqa: RUF012
+
+    def chunked(self, q, k, v, key_padding_mask):
+        return torch.full_like(v, 2.0)
+
+    def attention_matrix(self, q, k, allowed):
+        return torch.zeros(*q.shape[:3], q.shape[2], dtype=q.dtype)
+
+
+@pytest.mark.parametrize(
+    ("impl", "value"), [("auto", 1.0), ("triton", 1.0), ("chunked", 2.0), ("reference", 0.0)]
+)
+def test_auto_takes_the_kernel_of_the_device_and_the_others_what_they_say(impl, value):
+    q = torch.ones(1, 2, 3, 4)
+    assert torch.equal(_WithKernel(AttentionConfig(**SIZES, impl=impl))(q, q, q), torch.full_like(q, value))
+
+
+def test_a_kernel_for_another_device_is_not_taken():
+    class Elsewhere(_WithKernel):
+        kernels = {"cuda": _WithKernel.kernels["cpu"]}  # noqa: RUF012
+
+    q = torch.ones(1, 2, 3, 4)
+    assert torch.equal(Elsewhere(AttentionConfig(**SIZES))(q, q, q), torch.full_like(q, 2.0))
+    with pytest.raises(
+        ValueError, match="impl='triton': the kernel for 'toy' runs on cuda, the tensors are on cpu"
+    ):
+        Elsewhere(AttentionConfig(**SIZES, impl="triton"))(q, q, q)

@@ -1,0 +1,40 @@
+"""Feature maps: values, signs and names."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transnormer_lib.attention import feature_map, feature_map_names
+
+numbers = st.floats(-30, 30)
+
+
+@given(x=numbers)
+def test_values_follow_their_definitions(x):
+    expected = {
+        "elu": x if x > 0 else math.expm1(x),
+        "1+elu": x + 1 if x > 0 else math.exp(x),
+        "relu": max(x, 0.0),
+        "identity": x,
+    }
+    assert set(expected) == set(feature_map_names())
+    for name, value in expected.items():
+        y = feature_map(name)(torch.tensor([x], dtype=torch.float64)).item()
+        # 1 + elu rounds at the size of one
+        assert abs(y - value) <= 4 * torch.finfo(torch.float64).eps * (1 + abs(value))
+
+
+@pytest.mark.parametrize("name", ["1+elu", "relu"])
+@given(x=numbers)
+def test_the_maps_for_scaled_attention_are_never_negative(name, x):
+    assert feature_map(name)(torch.tensor([x])).item() >= 0
+
+
+def test_an_unknown_name_is_refused_with_the_nearest():
+    with pytest.raises(ValueError, match=r"phi='1\+elo': must be one of .*; did you mean '1\+elu'\?"):
+        feature_map("1+elo")

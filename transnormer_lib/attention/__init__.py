@@ -1,0 +1,67 @@
+"""Attention mechanisms behind one interface and one registry. Imports torch alone.
+
+For example::
+
+    import torch
+    from transnormer_lib.attention import MultiHeadAttention, build, names
+
+    names()  # ("diag", "linear", "linear-unscaled", "norm", "softmax")
+    attention = build("norm", {"heads": 8, "head_dim": 64, "causal": True, "phi": "elu"})
+    q, k, v = torch.randn(3, 2, 8, 100, 64)          # each [batch, heads, length, head_dim]
+    padding = torch.zeros(2, 100, dtype=torch.bool)  # True marks padding
+    o = attention(q, k, v, key_padding_mask=padding)
+    o, w = attention(q, k, v, return_weights=True)   # w [batch, heads, length, length], for analysis
+    layer = MultiHeadAttention(512, attention)
+    y = layer(torch.randn(2, 100, 512), key_padding_mask=padding)
+"""
+
+from transnormer_lib.attention.chunked import causal_product, full_product, product_and_normaliser
+from transnormer_lib.attention.diag import DiagAttention, DiagConfig
+from transnormer_lib.attention.feature_maps import feature_map, feature_map_names
+from transnormer_lib.attention.interface import Attention, AttentionConfig
+from transnormer_lib.attention.linear import (
+    LinearAttention,
+    LinearConfig,
+    UnscaledLinearAttention,
+    UnscaledLinearConfig,
+    scale_rows,
+)
+from transnormer_lib.attention.multihead import MultiHeadAttention
+from transnormer_lib.attention.norm import NormAttention, NormConfig, magnitude_weights
+from transnormer_lib.attention.norms import LayerNorm, RMSNorm, build_norm, layer_norm, norm_names, rms_norm
+from transnormer_lib.attention.registry import build, config_class, names, register
+from transnormer_lib.attention.softmax import SoftmaxAttention, SoftmaxConfig, masked_softmax
+
+__all__ = [
+    "Attention",
+    "AttentionConfig",
+    "DiagAttention",
+    "DiagConfig",
+    "LayerNorm",
+    "LinearAttention",
+    "LinearConfig",
+    "MultiHeadAttention",
+    "NormAttention",
+    "NormConfig",
+    "RMSNorm",
+    "SoftmaxAttention",
+    "SoftmaxConfig",
+    "UnscaledLinearAttention",
+    "UnscaledLinearConfig",
+    "build",
+    "build_norm",
+    "causal_product",
+    "config_class",
+    "feature_map",
+    "feature_map_names",
+    "full_product",
+    "layer_norm",
+    "magnitude_weights",
+    "masked_softmax",
+    "names",
+    "norm_names",
+    "product_and_normaliser",
+    "register",
+    "rms_norm",
+    "scale_rows",
+]

@@ -1,0 +1,105 @@
+"""DiagAttention: softmax or ReLA attention inside blocks that do not overlap.
+
+Section 4.3 of "The Devil in Linear Transformer": a query sees its own block of ``block_size`` tokens, so
+time is N·w·D. T2 takes softmax, T1 takes ReLA (Zhang et al., 2021): ReLU of the scores and RMSNorm of the
+output over the embedding. The released T1 has no gate on that norm and the released T2 no norm at all
+(OpenNLPLab/fairseq-evo@38fa81f). The release also lets the zeros that fill up a last, ragged block into the
+softmax; here they never enter it.
+
+Shapes: B batch, H heads, N length, D head_dim, W tokens per block, G blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from transnormer_lib.attention.interface import Attention, AttentionConfig, check_choice, check_count
+from transnormer_lib.attention.norm import magnitude_weights, over_embedding
+from transnormer_lib.attention.norms import EpsPlacement, RMSNorm, check_norm, widen
+from transnormer_lib.attention.registry import register
+from transnormer_lib.attention.softmax import masked_softmax
+
+
+@dataclass(frozen=True)
+class DiagConfig(AttentionConfig):
+    """DiagAttention. T1: ``scores="rela"``; T2: ``scores="softmax"``."""
+
+    block_size: int = 64  # w; released: 64
+    scores: Literal["softmax", "rela"] = "softmax"
+    norm: Literal["rms", "none"] | None = None  # of the output; None: rms for rela, none for softmax
+    eps: float = 1e-8  # of that norm, which runs over the H·D numbers of a token
+    eps_placement: EpsPlacement = "inside"  # Definition D.1: inside the root; released: outside
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("block_size", self.block_size)
+        check_choice("scores", self.scores, ("softmax", "rela"))
+        if self.norm is not None:
+            check_choice("norm", self.norm, ("rms", "none"))
+        check_norm("rms", self.eps, self.eps_placement)
+
+    @property
+    def output_norm(self) -> str:
+        """``norm`` with None replaced by what the paper's models use."""
+        return self.norm or ("rms" if self.scores == "rela" else "none")
+
+
+@register("diag", DiagConfig)
+class DiagAttention(Attention):
+    """Attention inside blocks. Its weights are the softmax, or ``magnitude_weights`` of ReLA's scores."""
+
+    config: DiagConfig
+
+    def __init__(self, config: DiagConfig) -> None:
+        super().__init__(config)
+        self.norm: RMSNorm | None = None
+        if config.output_norm == "rms":
+            self.norm = RMSNorm(config.heads * config.head_dim, config.eps, config.eps_placement)
+
+    def allowed(self, n: int, key_padding_mask: Tensor | None, device: torch.device) -> Tensor:
+        block = torch.arange(n, device=device) // self.config.block_size
+        same_block = block[:, None] == block[None, :]
+        allowed = super().allowed(n, key_padding_mask, device)
+        return same_block if allowed is None else same_block & allowed
+
+    def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
+        """The scores' softmax or ReLU, on whole sequences as on blocks: [..., n, n] for q, k [..., n, D]."""
+        s = (q * self.config.head_dim**-0.5) @ k.mT
+        if self.config.scores == "softmax":
+            return masked_softmax(s, allowed)
+        return (s if allowed is None else s.masked_fill(~allowed, 0.0)).relu()
+
+    def finish(self, t: Tensor) -> Tensor:
+        return t if self.norm is None else over_embedding(self.norm, t)
+
+    def weights(self, matrix: Tensor) -> Tensor:
+        return matrix if self.config.scores == "softmax" else magnitude_weights(matrix)
+
+    def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        """Whole blocks as one batched product, a shorter last block as another: no key is ever invented."""
+        q, k, v = widen(q), widen(k), widen(v)
+        n = q.shape[2]
+        whole = n - n % self.config.block_size
+        parts = [(start, stop) for start, stop in ((0, whole), (whole, n)) if start < stop]
+        outputs = []
+        for start, stop in parts:
+            mask = None if key_padding_mask is None else key_padding_mask[:, start:stop]
+            part = slice(start, stop)
+            outputs.append(self._blocks(q[:, :, part], k[:, :, part], v[:, :, part], mask))
+        return self.finish(outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2))
+
+    def _blocks(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        """matrix @ values on a length that is shorter than a block or a multiple of one."""
+        w = min(self.config.block_size, q.shape[2])
+        allowed = None
+        if self.config.causal:
+            allowed = torch.ones(w, w, dtype=torch.bool, device=q.device).tril()
+        if key_padding_mask is not None:
+            real_B1G1W = ~key_padding_mask.unflatten(1, (-1, w))[:, None, :, None, :]
+            allowed = real_B1G1W if allowed is None else allowed & real_B1G1W
+        q_BHGWD, k_BHGWD, v_BHGWD = (x.unflatten(2, (-1, w)) for x in (q, k, v))
+        return (self.attention_matrix(q_BHGWD, k_BHGWD, allowed) @ v_BHGWD).flatten(2, 3)

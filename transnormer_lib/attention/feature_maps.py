@@ -1,0 +1,53 @@
+"""Feature maps φ of kernel-based linear attention: elementwise functions on queries and keys.
+
+The similarity of Eq. 6 of "The Devil in Linear Transformer" is s_ij = φ(q_i)·φ(k_j). The names are those that
+configs carry: ``elu`` (TransNormer T1, signed), ``1+elu`` (TransNormer T2 and the 1+elu baseline, positive),
+``relu`` (not negative) and ``identity``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor
+
+FeatureMap = Callable[[Tensor], Tensor]
+
+
+def elu(x: Tensor) -> Tensor:
+    """x where x > 0, exp(x) − 1 elsewhere: values in (−1, ∞)."""
+    return F.elu(x)
+
+
+def one_plus_elu(x: Tensor) -> Tensor:
+    """x + 1 where x > 0, exp(x) elsewhere: values in (0, ∞)."""
+    return F.elu(x) + 1.0
+
+
+def relu(x: Tensor) -> Tensor:
+    """max(x, 0): values in [0, ∞)."""
+    return F.relu(x)
+
+
+def identity(x: Tensor) -> Tensor:
+    """x itself: Eq. 13 as printed."""
+    return x
+
+
+_FEATURE_MAPS: dict[str, FeatureMap] = {"elu": elu, "1+elu": one_plus_elu, "relu": relu, "identity": identity}
+
+
+def feature_map_names() -> tuple[str, ...]:
+    """The names that ``feature_map`` knows."""
+    return tuple(_FEATURE_MAPS)
+
+
+def feature_map(name: str) -> FeatureMap:
+    """The feature map called ``name``; ValueError naming the nearest one where there is none."""
+    if name not in _FEATURE_MAPS:
+        near = difflib.get_close_matches(str(name), _FEATURE_MAPS, n=1, cutoff=0.3)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"phi={name!r}: must be one of {', '.join(_FEATURE_MAPS)}{hint}")
+    return _FEATURE_MAPS[name]

@@ -1,0 +1,243 @@
+"""What every attention mechanism is: a config, a module on q, k, v, and up to three implementations.
+
+Shapes: B batch, H heads, N length, D head_dim.
+
+A mechanism subclasses ``Attention`` and writes ``attention_matrix`` (the [N, N] matrix that multiplies the
+values, its specification) and ``chunked`` (the fast form). It may override
+
+- ``finish``   what happens to the product of matrix and values, such as NormAttention's norm;
+- ``weights``  what ``return_weights`` shows, where the matrix itself is not a set of weights;
+- ``allowed``  which keys a query may see, beyond causality and padding;
+- ``kernels``  Triton kernels by device type, which ``impl="auto"`` then prefers.
+
+This file holds no mechanism and no arithmetic but ``matrix @ values``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, overload
+
+import torch
+from torch import Tensor, nn
+
+from transnormer_lib.attention.norms import widen
+
+Impl = Literal["auto", "reference", "chunked", "triton"]
+IMPLS: tuple[str, ...] = ("auto", "reference", "chunked", "triton")
+
+# (the module, q_BHND, k_BHND, v_BHND, key_padding_mask_BN or None) -> o_BHND
+Kernel = Callable[["Attention", Tensor, Tensor, Tensor, Tensor | None], Tensor]
+
+
+def check_count(name: str, value: object) -> None:
+    """Refuse anything but a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name}={value!r}: must be a whole number of at least 1")
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse a value that is not among ``choices``."""
+    if value not in choices:
+        raise ValueError(f"{name}={value!r}: must be one of {', '.join(choices)}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Refuse anything but True and False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name}={value!r}: must be True or False")
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """The fields every mechanism has. Raises ``ValueError("field=value: rule")``."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "strict": True}
+
+    heads: int  # H
+    head_dim: int  # D
+    causal: bool = False  # a query sees itself and what stands before it
+    impl: Impl = "auto"  # triton where a kernel for the device exists, else chunked
+    chunk_size: int = 64  # tokens per chunk of the causal chunked product; softmax and diag have none
+
+    def __post_init__(self) -> None:
+        check_count("heads", self.heads)
+        check_count("head_dim", self.head_dim)
+        check_flag("causal", self.causal)
+        check_choice("impl", self.impl, IMPLS)
+        check_count("chunk_size", self.chunk_size)
+
+
+class Attention(nn.Module):
+    """Base of the mechanisms: validation, masks, choice of the implementation, the eager quadratic form."""
+
+    name: ClassVar[str] = ""  # set by the registry
+    kernels: ClassVar[Mapping[str, Kernel]] = {}  # device type -> Triton kernel
+    config: AttentionConfig
+
+    def __init__(self, config: AttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        if config.impl == "triton" and not self.kernels:
+            raise ValueError(
+                f"impl='triton': transnormer_kernels has no kernel for {self.name or type(self).__name__!r}; "
+                "use 'auto' or 'chunked'"
+            )
+
+    # --- what a mechanism writes --------------------------------------------------------------------------
+
+    def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
+        """The matrix that multiplies the values, [B, H, N, N], zero where ``allowed`` is False."""
+        raise NotImplementedError
+
+    def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        """The fast PyTorch form: the same numbers as ``reference``, o_BHND."""
+        raise NotImplementedError
+
+    def finish(self, t: Tensor) -> Tensor:
+        """From matrix @ values to the output, both [B, H, N, D]. The identity unless overridden."""
+        return t
+
+    def weights(self, matrix: Tensor) -> Tensor:
+        """From the attention matrix to what ``return_weights`` returns. The identity unless overridden."""
+        return matrix
+
+    def allowed(self, n: int, key_padding_mask: Tensor | None, device: torch.device) -> Tensor | None:
+        """Which key each query may see: bool, broadcastable to [B, 1, N, N]; None where it may see all."""
+        allowed = None
+        if self.config.causal:
+            allowed = torch.ones(n, n, dtype=torch.bool, device=device).tril()
+        if key_padding_mask is not None:
+            real_B11N = ~key_padding_mask[:, None, None, :]
+            allowed = real_B11N if allowed is None else allowed & real_B11N
+        return allowed
+
+    # --- what all mechanisms share ------------------------------------------------------------------------
+
+    def reference(
+        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The specification: the output and the attention matrix it was made with, quadratic in N."""
+        allowed = self.allowed(q.shape[2], key_padding_mask, q.device)
+        matrix = self.attention_matrix(widen(q), widen(k), allowed)
+        return self.finish(matrix @ widen(v)), matrix
+
+    def resolve_impl(self, device: torch.device) -> str:
+        """The implementation that runs on ``device``: what the config asks for, or the best there is."""
+        impl = self.config.impl
+        if impl == "auto":
+            return "triton" if device.type in self.kernels else "chunked"
+        if impl == "triton" and device.type not in self.kernels:
+            raise ValueError(
+                f"impl='triton': the kernel for {self.name!r} runs on {', '.join(self.kernels)}, "
+                f"the tensors are on {device.type}; use 'auto' or 'chunked'"
+            )
+        return impl
+
+    @overload
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        key_padding_mask: Tensor | None = ...,
+        return_weights: Literal[False] = ...,
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        key_padding_mask: Tensor | None = ...,
+        *,
+        return_weights: Literal[True],
+    ) -> tuple[Tensor, Tensor]: ...
+
+    @overload
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, return_weights: bool
+    ) -> Tensor | tuple[Tensor, Tensor]: ...
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        key_padding_mask: Tensor | None = None,
+        return_weights: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """o_BHND for q, k, v of shape [B, H, N, D]; with ``return_weights`` (o_BHND, w_BHNN).
+
+        ``key_padding_mask`` [B, N] is True on padding: such a key contributes nothing to any output,
+        whatever its content. A query that may see no key gets zeros. Padded queries get an output too, which
+        means nothing. Half-precision inputs are summed in float32 and returned in their own dtype.
+        ``return_weights`` is for analysis: it takes the reference form and memory quadratic in N.
+        Raises ValueError or TypeError where shapes, dtypes, devices or the mask do not fit.
+        """
+        check_inputs(self.config, q, k, v, key_padding_mask)
+        if key_padding_mask is not None:
+            # A weight of zero does not silence a NaN: padding is emptied before anything reads it.
+            padding_B1N1 = key_padding_mask[:, None, :, None]
+            k, v = k.masked_fill(padding_B1N1, 0.0), v.masked_fill(padding_B1N1, 0.0)
+        impl = "reference" if return_weights else self.resolve_impl(q.device)
+        with _without_autocast(q.device.type):
+            if impl == "triton":
+                return self.kernels[q.device.type](self, q, k, v, key_padding_mask)
+            if impl == "chunked":
+                return self.chunked(q, k, v, key_padding_mask).to(q.dtype)
+            o, matrix = self.reference(q, k, v, key_padding_mask)
+            if return_weights:
+                return o.to(q.dtype), self.weights(matrix).to(q.dtype)
+            return o.to(q.dtype)
+
+    def extra_repr(self) -> str:
+        return str(self.config)
+
+
+def _without_autocast(device_type: str) -> contextlib.AbstractContextManager[Any]:
+    """Keep autocast from undoing the float32 sums; nothing where it is off, since entering it costs time."""
+    if torch.is_autocast_enabled(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return contextlib.nullcontext()
+
+
+def check_inputs(
+    config: AttentionConfig, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None
+) -> None:
+    """Refuse inputs that do not fit together or do not fit the config, in one line that says why."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        shape = tuple(x.shape)
+        if len(shape) != 4:
+            raise ValueError(f"{name}.shape={shape}: must have the four dimensions [B, H, N, D]")
+        if shape[1] != config.heads or shape[3] != config.head_dim:
+            raise ValueError(
+                f"{name}.shape={shape}: must be [B, {config.heads}, N, {config.head_dim}], "
+                f"as heads={config.heads} and head_dim={config.head_dim} say"
+            )
+        if shape[2] < 1:
+            raise ValueError(f"{name}.shape={shape}: must hold at least one token")
+        if x.shape != q.shape:
+            raise ValueError(f"{name}.shape={shape}: must equal q.shape={tuple(q.shape)}")
+        if not x.is_floating_point():
+            raise TypeError(f"{name}.dtype={x.dtype}: must be a floating-point dtype")
+        if x.dtype != q.dtype:
+            raise TypeError(f"{name}.dtype={x.dtype}: must equal q.dtype={q.dtype}")
+        if x.device != q.device:
+            raise ValueError(f"{name}.device={x.device}: must equal q.device={q.device}")
+    if key_padding_mask is None:
+        return
+    if key_padding_mask.dtype != torch.bool:
+        raise TypeError(
+            f"key_padding_mask.dtype={key_padding_mask.dtype}: must be torch.bool, True on padding"
+        )
+    if tuple(key_padding_mask.shape) != (q.shape[0], q.shape[2]):
+        raise ValueError(
+            f"key_padding_mask.shape={tuple(key_padding_mask.shape)}: must be [B, N] = "
+            f"{(q.shape[0], q.shape[2])}"
+        )
+    if key_padding_mask.device != q.device:
+        raise ValueError(f"key_padding_mask.device={key_padding_mask.device}: must equal q.device={q.device}")

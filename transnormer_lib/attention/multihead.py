@@ -1,0 +1,68 @@
+"""Multi-head attention on [B, N, dim]: projections, an attention mechanism, output projection.
+
+Shapes: B batch, H heads, N length, D head_dim.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, overload
+
+from torch import Tensor, nn
+
+from transnormer_lib.attention.interface import Attention
+
+
+class MultiHeadAttention(nn.Module):
+    """q, k, v projections → heads → ``attention`` → concatenated heads → output projection.
+
+    ``q_proj``, ``k_proj``, ``v_proj`` and ``out_proj`` are ``nn.Linear`` layers of dim × dim with torch's own
+    initialisation; the models set theirs. A position encoding that depends on the mechanism belongs to
+    ``attention`` (its features of q and k), one that does not belongs in front of this module.
+    """
+
+    def __init__(self, dim: int, attention: Attention, bias: bool = True) -> None:
+        super().__init__()
+        config = attention.config
+        if dim != config.heads * config.head_dim:
+            raise ValueError(f"dim={dim}: must equal heads × head_dim = {config.heads} × {config.head_dim}")
+        self.q_proj = nn.Linear(dim, dim, bias)
+        self.k_proj = nn.Linear(dim, dim, bias)
+        self.v_proj = nn.Linear(dim, dim, bias)
+        self.attention = attention
+        self.out_proj = nn.Linear(dim, dim, bias)
+
+    @overload
+    def forward(
+        self, x: Tensor, key_padding_mask: Tensor | None = ..., return_weights: Literal[False] = ...
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self, x: Tensor, key_padding_mask: Tensor | None = ..., *, return_weights: Literal[True]
+    ) -> tuple[Tensor, Tensor]: ...
+
+    @overload
+    def forward(
+        self, x: Tensor, key_padding_mask: Tensor | None, return_weights: bool
+    ) -> Tensor | tuple[Tensor, Tensor]: ...
+
+    def forward(
+        self, x: Tensor, key_padding_mask: Tensor | None = None, return_weights: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """y [B, N, dim] for x [B, N, dim]; with ``return_weights`` (y, w [B, H, N, N]).
+
+        ``key_padding_mask`` [B, N] is True on padding. Raises ValueError for an x of another shape.
+        """
+        dim = self.q_proj.in_features
+        if x.ndim != 3 or x.shape[-1] != dim:
+            raise ValueError(f"x.shape={tuple(x.shape)}: must be [B, N, {dim}]")
+        heads = self.attention.config.heads
+        q_BHND, k_BHND, v_BHND = (
+            project(x).unflatten(-1, (heads, -1)).transpose(1, 2)
+            for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        if return_weights:
+            o_BHND, w_BHNN = self.attention(q_BHND, k_BHND, v_BHND, key_padding_mask, return_weights=True)
+            return self.out_proj(o_BHND.transpose(1, 2).flatten(2)), w_BHNN
+        o_BHND = self.attention(q_BHND, k_BHND, v_BHND, key_padding_mask)
+        return self.out_proj(o_BHND.transpose(1, 2).flatten(2))

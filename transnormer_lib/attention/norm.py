@@ -1,0 +1,77 @@
+"""NormAttention: linear attention whose scaling is replaced by a norm of the output.
+
+Eq. 13 and 14 of "The Devil in Linear Transformer": T = φ(Q) (φ(K)^T V), O = XNorm(T). T1 takes φ = elu, T2
+takes φ = 1+elu; both take RMSNorm without gain. The released code normalises the concatenated heads, that is
+the whole embedding of H·D numbers (OpenNLPLab/fairseq-evo@38fa81f), and so does the default here.
+
+Shapes: B batch, H heads, N length, D head_dim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from transnormer_lib.attention.interface import check_choice, check_flag
+from transnormer_lib.attention.linear import UnscaledLinearAttention, UnscaledLinearConfig
+from transnormer_lib.attention.norms import EpsPlacement, build_norm, check_norm
+from transnormer_lib.attention.registry import register
+
+
+def magnitude_weights(s: Tensor) -> Tensor:
+    """|s_ij| / Σ_k |s_ik| over the last dimension; a row of zeros stays zero.
+
+    The paper draws weights of NormAttention (Figure 2) without defining them. Its scores may be negative and
+    nothing divides them by their sum, so this project shows the share of each key in the total magnitude.
+    """
+    magnitude = s.abs()
+    return magnitude / magnitude.sum(-1, keepdim=True).clamp(min=torch.finfo(s.dtype).tiny)
+
+
+@dataclass(frozen=True)
+class NormConfig(UnscaledLinearConfig):
+    """NormAttention. T1: ``phi="elu"``; T2: ``phi="1+elu"``. Released: ``eps_placement="outside"``."""
+
+    norm: Literal["rms", "layer"] = "rms"  # XNorm of Eq. 14
+    norm_over: Literal["embedding", "head"] = "embedding"  # over all H·D numbers of a token, or D per head
+    eps: float = 1e-8  # ε of Definition D.1; the paper gives no value, the release has this one
+    eps_placement: EpsPlacement = "inside"  # Definition D.1: inside the root; released: outside
+    affine: bool = False  # learned gain (and bias, for "layer"); per head it is shared by the heads
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_norm(self.norm, self.eps, self.eps_placement)
+        check_choice("norm_over", self.norm_over, ("embedding", "head"))
+        check_flag("affine", self.affine)
+
+
+@register("norm", NormConfig)
+class NormAttention(UnscaledLinearAttention):
+    """O = XNorm(φ(Q) (φ(K)^T V)), Eq. 14. Its weights are ``magnitude_weights`` of the scores."""
+
+    config: NormConfig
+
+    def __init__(self, config: NormConfig) -> None:
+        super().__init__(config)
+        size = config.head_dim * (config.heads if config.norm_over == "embedding" else 1)
+        self.norm = build_norm(config.norm, size, config.eps, config.eps_placement, config.affine)
+
+    def finish(self, t: Tensor) -> Tensor:
+        if self.config.norm_over == "head":
+            return self.norm(t)
+        return over_embedding(self.norm, t)
+
+    def weights(self, matrix: Tensor) -> Tensor:
+        return magnitude_weights(matrix)
+
+
+def over_embedding(norm: torch.nn.Module, t: Tensor) -> Tensor:
+    """``norm`` on the concatenated heads of t [B, H, N, D]; the result has the same shape.
+
+    It is a view of a tensor laid out [B, N, H, D], so that merging the heads afterwards copies nothing.
+    """
+    h, d = t.shape[1], t.shape[3]
+    return norm(t.transpose(1, 2).flatten(2)).unflatten(-1, (h, d)).transpose(1, 2)

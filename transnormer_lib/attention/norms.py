@@ -1,0 +1,119 @@
+"""RMSNorm and LayerNorm over the last dimension, as functions and as modules.
+
+RMSNorm has two forms that differ in where ε stands. ``inside`` is Definition D.1 of "The Devil in Linear
+Transformer", x / sqrt(σ² + ε) with σ² the mean of squares. ``outside`` is x / (σ + ε), which is what the
+released language models compute (OpenNLPLab/fairseq-evo@38fa81f). The gradient bound of Eq. 61 speaks of the
+first.
+
+Half-precision inputs are normalised in float32 and returned in their own dtype.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+EpsPlacement = Literal["inside", "outside"]
+
+
+def widen(x: Tensor) -> Tensor:
+    """x in the dtype in which sums over it are accumulated: float32 for the half dtypes, else its own."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def rms_norm(x: Tensor, eps: float = 1e-8, eps_placement: EpsPlacement = "inside") -> Tensor:
+    """Definition D.1 (``inside``) or its released variant (``outside``) over the last dimension of x.
+
+    A row of zeros gives zeros, with a finite gradient in both forms.
+    """
+    wide = widen(x)
+    if eps_placement == "inside":
+        y = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    else:
+        # vector_norm's gradient at zero is zero; the gradient of sqrt(mean of squares) would be 0 · ∞ there.
+        rms = torch.linalg.vector_norm(wide, dim=-1, keepdim=True) * x.shape[-1] ** -0.5
+        y = wide / (rms + eps)
+    return y.to(x.dtype)
+
+
+def layer_norm(x: Tensor, eps: float = 1e-5) -> Tensor:
+    """(x − mean) / sqrt(variance + ε) over the last dimension of x, without gain and bias."""
+    return F.layer_norm(widen(x), x.shape[-1:], eps=eps).to(x.dtype)
+
+
+def check_norm(name: str, eps: float, eps_placement: str) -> None:
+    """Refuse a norm that ``build_norm`` cannot make: ValueError with the field, its value and the rule."""
+    if name not in _NORMS:
+        raise ValueError(f"norm={name!r}: must be one of {', '.join(_NORMS)}")
+    if isinstance(eps, bool) or not isinstance(eps, (int, float)) or not 0.0 < eps < float("inf"):
+        raise ValueError(f"eps={eps!r}: must be a positive finite number (Definition D.1 has ε > 0)")
+    if eps_placement not in ("inside", "outside"):
+        raise ValueError(f"eps_placement={eps_placement!r}: must be 'inside' or 'outside' the root")
+    if name == "layer" and eps_placement == "outside":
+        raise ValueError("eps_placement='outside': only norm='rms' has this form; LayerNorm keeps ε inside")
+
+
+class RMSNorm(nn.Module):
+    """``rms_norm`` over a last dimension of ``size``, with a gain (initially ones) where ``affine``."""
+
+    def __init__(
+        self, size: int, eps: float = 1e-8, eps_placement: EpsPlacement = "inside", affine: bool = False
+    ) -> None:
+        super().__init__()
+        check_norm("rms", eps, eps_placement)
+        self.size, self.eps, self.eps_placement = size, eps, eps_placement
+        self.gain: nn.Parameter | None
+        self.register_parameter("gain", nn.Parameter(torch.ones(size)) if affine else None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.gain is None:
+            return rms_norm(x, self.eps, self.eps_placement)
+        return (rms_norm(widen(x), self.eps, self.eps_placement) * self.gain).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        affine = self.gain is not None
+        return f"{self.size}, eps={self.eps}, eps_placement={self.eps_placement!r}, affine={affine}"
+
+
+class LayerNorm(nn.Module):
+    """``layer_norm`` over a last dimension of ``size``, with gain (1) and bias (0) where ``affine``."""
+
+    def __init__(self, size: int, eps: float = 1e-5, affine: bool = False) -> None:
+        super().__init__()
+        check_norm("layer", eps, "inside")
+        self.size, self.eps = size, eps
+        self.gain: nn.Parameter | None
+        self.bias: nn.Parameter | None
+        self.register_parameter("gain", nn.Parameter(torch.ones(size)) if affine else None)
+        self.register_parameter("bias", nn.Parameter(torch.zeros(size)) if affine else None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.gain is None or self.bias is None:
+            return layer_norm(x, self.eps)
+        wide = F.layer_norm(widen(x), (self.size,), widen(self.gain), widen(self.bias), self.eps)
+        return wide.to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, eps={self.eps}, affine={self.gain is not None}"
+
+
+_NORMS: dict[str, type[nn.Module]] = {"rms": RMSNorm, "layer": LayerNorm}
+
+
+def norm_names() -> tuple[str, ...]:
+    """The names that ``build_norm`` knows."""
+    return tuple(_NORMS)
+
+
+def build_norm(
+    name: str, size: int, eps: float, eps_placement: EpsPlacement = "inside", affine: bool = False
+) -> nn.Module:
+    """The norm called ``name`` (``rms`` or ``layer``) over a last dimension of ``size``."""
+    check_norm(name, eps, eps_placement)
+    options: dict[str, Any] = {"eps": eps, "affine": affine}
+    if name == "rms":
+        options["eps_placement"] = eps_placement
+    return _NORMS[name](size, **options)
