@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from transnormer_lib.data.batches import IGNORE
 from transnormer_lib.models.config import ARCHITECTURES, ModelConfig, architecture
-from transnormer_lib.models.language_model import IGNORED, build_model, count_parameters
+from transnormer_lib.models.language_model import build_model, count_parameters
 
 
 def small(name: str, kind: str = "decoder", **fields: object) -> ModelConfig:
@@ -87,7 +88,7 @@ def test_ignored_targets_do_not_count_in_the_loss(kind: str) -> None:
     model = build_model(small("vanilla", kind), seed=4).double().eval()
     ids, targets = tokens(1, 10), tokens(1, 10, seed=1)
     partly = targets.clone()
-    partly[:, 4:] = IGNORED
+    partly[:, 4:] = IGNORE
     log_p = model(ids).log_softmax(-1)
     expected = -log_p[0, :4].gather(-1, targets[0, :4, None]).mean()
     torch.testing.assert_close(model(ids, targets_BN=partly), expected)

@@ -15,12 +15,10 @@ from torch import Tensor, nn
 
 from transnormer_lib import attention
 from transnormer_lib.attention.norms import LayerNorm, RMSNorm
+from transnormer_lib.data.batches import IGNORE
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.feed_forward import feed_forward
 from transnormer_lib.models.positions import Positions
-
-IGNORED = -100  # target of a position that does not count in the loss
-
 
 def _norm(config: ModelConfig) -> nn.Module:
     return RMSNorm(config.dim) if config.norm == "rms" else LayerNorm(config.dim, affine=True)
@@ -143,7 +141,7 @@ class LanguageModel(nn.Module):
     ) -> Tensor:
         """Logits [B, N, V], or with ``targets_BN`` the loss. In ``key_padding_mask`` [B, N] True marks padding.
 
-        The loss is the mean cross-entropy in nats over the positions whose target is not ``IGNORED``. It is computed
+        The loss is the mean cross-entropy in nats over the positions whose target is not ``IGNORE``. It is computed
         here rather than by the caller because wrappers for several devices see only ``forward``.
         """
         hidden, _ = self._hidden(input_ids_BN, key_padding_mask, return_weights=False)
@@ -151,9 +149,9 @@ class LanguageModel(nn.Module):
             return self._logits(hidden)
         if self.config.kind == "encoder":
             # A masked-LM batch counts few positions: project those alone onto the vocabulary.
-            counted = targets_BN != IGNORED
+            counted = targets_BN != IGNORE
             return F.cross_entropy(self._logits(hidden[counted]), targets_BN[counted])
-        return F.cross_entropy(self._logits(hidden).flatten(0, 1), targets_BN.flatten(), ignore_index=IGNORED)
+        return F.cross_entropy(self._logits(hidden).flatten(0, 1), targets_BN.flatten(), ignore_index=IGNORE)
 
     def _logits(self, hidden_BND: Tensor) -> Tensor:
         if self.head is not None:

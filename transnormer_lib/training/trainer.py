@@ -13,13 +13,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transnormer_lib.data.batches import causal_batches, evaluation_windows, masked_batches
+from transnormer_lib.data.batches import (
+    IGNORE,
+    Batch,
+    Sampler,
+    causal_batches,
+    evaluation_windows,
+    masked_batches,
+    masked_evaluation_windows,
+)
 from transnormer_lib.data.text import TextCorpus, load_text_corpus
 from transnormer_lib.models.language_model import LanguageModel, build_model
 from transnormer_lib.training.config import RunConfig
 from transnormer_lib.training.schedules import factor
 
 Progress = Callable[[int, float], None]
+_EVALUATION_BATCH = 32  # sequences; the loss does not depend on it
 
 
 @torch.no_grad()
@@ -31,7 +40,7 @@ def evaluate(model: torch.nn.Module, config: RunConfig, corpus: TextCorpus, devi
     for batch in _validation_batches(config, corpus):
         targets = batch["targets"].to(device)
         loss = model(batch["input_ids"].to(device), targets_BN=targets)
-        tokens = int((targets != -100).sum())
+        tokens = int((targets != IGNORE).sum())
         nats += loss.item() * tokens
         counted += tokens
     model.train(was_training)
@@ -51,6 +60,13 @@ def train(config: RunConfig, progress: Progress | None = None) -> tuple[Language
         ValueError: the config does not fit the data (vocabulary size).
         DataUnavailable: the corpus cannot be had.
     """
+    # Dropout and torch's own initialisers draw from the global state: set it for this run, give the caller's back.
+    with torch.random.fork_rng():
+        torch.manual_seed(config.seed)
+        return _train(config, progress)
+
+
+def _train(config: RunConfig, progress: Progress | None) -> tuple[LanguageModel, dict[str, Any]]:
     from accelerate import Accelerator
 
     corpus = load_text_corpus(config.data.corpus, config.data.vocabulary)
@@ -77,33 +93,28 @@ def train(config: RunConfig, progress: Progress | None = None) -> tuple[Language
     status, started = "finished", time.perf_counter()
     sampler = _sampler(config, corpus)
     evaluate_after = set(_evaluation_steps(config))
-    # Dropout draws from torch's global state: set it for this run and give the caller's back.
-    with torch.random.fork_rng():
-        torch.manual_seed(config.seed)
-        prepared.train()
-        for step in range(config.steps):
-            batch = sampler.batch(step)
-            loss: Tensor = prepared(
-                batch["input_ids"].to(accelerator.device), targets_BN=batch["targets"].to(accelerator.device)
-            )
-            losses.append(loss.item())
-            if not math.isfinite(losses[-1]):
-                status = "diverged"
-                break
-            accelerator.backward(loss)
-            if options.clip_norm > 0:
-                accelerator.clip_grad_norm_(prepared.parameters(), options.clip_norm)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad(set_to_none=True)
-            if progress is not None:
-                progress(step + 1, losses[-1])
-            if step + 1 in evaluate_after:
-                validation.append(
-                    {"step": step + 1, **evaluate(prepared, config, corpus, accelerator.device)}
-                )
-        if config.steps == 0:
-            validation.append({"step": 0, **evaluate(prepared, config, corpus, accelerator.device)})
+    prepared.train()
+    for step in range(config.steps):
+        batch = sampler.batch(step)
+        loss: Tensor = prepared(
+            batch["input_ids"].to(accelerator.device), targets_BN=batch["targets"].to(accelerator.device)
+        )
+        losses.append(loss.item())
+        if not math.isfinite(losses[-1]):
+            status = "diverged"
+            break
+        accelerator.backward(loss)
+        if options.clip_norm > 0:
+            accelerator.clip_grad_norm_(prepared.parameters(), options.clip_norm)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad(set_to_none=True)
+        if progress is not None:
+            progress(step + 1, losses[-1])
+        if step + 1 in evaluate_after:
+            validation.append({"step": step + 1, **evaluate(prepared, config, corpus, accelerator.device)})
+    if config.steps == 0:
+        validation.append({"step": 0, **evaluate(prepared, config, corpus, accelerator.device)})
     seconds = time.perf_counter() - started
     trained = accelerator.unwrap_model(prepared).cpu().eval()
     return trained, {
@@ -124,7 +135,7 @@ def _evaluation_steps(config: RunConfig) -> Iterator[int]:
         yield round(config.steps * k / config.evaluations)
 
 
-def _sampler(config: RunConfig, corpus: TextCorpus) -> Any:
+def _sampler(config: RunConfig, corpus: TextCorpus) -> Sampler:
     tokens, data = corpus.tokens["train"], config.data
     if data.task == "causal":
         return causal_batches(tokens, length=data.length, batch_size=data.batch_size, seed=config.seed)
@@ -133,5 +144,11 @@ def _sampler(config: RunConfig, corpus: TextCorpus) -> Any:
     )
 
 
-def _validation_batches(config: RunConfig, corpus: TextCorpus) -> Iterator[dict[str, Tensor]]:
-    raise NotImplementedError
+def _validation_batches(config: RunConfig, corpus: TextCorpus) -> Iterator[Batch]:
+    """The same windows for every run on the same data, whatever its seed: runs are compared on them."""
+    tokens, length, limit = corpus.tokens["validation"], config.data.length, config.validation_windows
+    if config.data.task == "causal":
+        return evaluation_windows(tokens, length=length, batch_size=_EVALUATION_BATCH, limit=limit)
+    return masked_evaluation_windows(
+        tokens, corpus.vocabulary, length=length, batch_size=_EVALUATION_BATCH, limit=limit
+    )

@@ -1,0 +1,158 @@
+"""Properties of the trainer and the store of runs: same config, same bits; nothing half-written is ever served."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from transnormer_lib.data.vocabulary import vocabulary_size
+from transnormer_lib.models.config import architecture
+from transnormer_lib.training import store as store_module
+from transnormer_lib.training import trainer
+from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
+from transnormer_lib.training.store import RunFailed, RunStore, run_id
+
+
+def config(name: str = "transnormer-t2", task: str = "causal", **fields: Any) -> RunConfig:
+    model = architecture(
+        name,
+        kind="decoder" if task == "causal" else "encoder",
+        vocab_size=vocabulary_size("bytes"),
+        max_length=32,
+        dim=16,
+        heads=2,
+        layers=2,
+        block_size=8,
+        dropout=0.1,
+    )
+    values: dict[str, Any] = {
+        "name": f"test-{name}",
+        "model": model,
+        "data": DataConfig(task=task, length=32, batch_size=4),  # type: ignore[arg-type]
+        "optimizer": OptimizerConfig(learning_rate=1e-2, schedule="cosine", warmup=2, clip_norm=1.0),
+        "steps": 8,
+        "seed": 0,
+        "validation_windows": 4,
+    }
+    return RunConfig(**(values | fields))
+
+
+@pytest.mark.parametrize("task", ["causal", "masked"])
+@pytest.mark.parametrize("name", ["vanilla", "linear", "transnormer-t1", "transnormer-t2"])
+def test_training_twice_gives_the_same_bits_and_leaves_the_random_state_alone(name: str, task: str) -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first, record = trainer.train(config(name, task))
+    assert torch.equal(before, torch.get_rng_state())
+    torch.manual_seed(2)
+    second, again = trainer.train(config(name, task))
+    assert record["train_loss"] == again["train_loss"]
+    assert record["validation"] == again["validation"]
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+
+
+def test_another_seed_is_another_run() -> None:
+    assert trainer.train(config(seed=1))[1]["train_loss"] != trainer.train(config(seed=2))[1]["train_loss"]
+
+
+@pytest.mark.parametrize("name", ["vanilla", "transnormer-t2"])
+def test_training_lowers_the_validation_loss(name: str) -> None:
+    _, record = trainer.train(config(name, steps=60, evaluations=2))
+    _, untrained = trainer.train(config(name, steps=0))
+    losses = [v["nats_per_token"] for v in (*untrained["validation"], *record["validation"])]
+    assert losses == sorted(losses, reverse=True)
+    assert [v["step"] for v in record["validation"]] == [30, 60]
+
+
+def test_a_run_whose_loss_is_not_finite_stops_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    build = trainer.build_model
+
+    def broken(*arguments: Any) -> Any:
+        model = build(*arguments)
+        with torch.no_grad():
+            model.embedding.weight.fill_(float("nan"))
+        return model
+
+    monkeypatch.setattr(trainer, "build_model", broken)
+    run = RunStore(tmp_path).get(config())
+    assert run.record["status"] == "diverged"
+    assert run.record["steps"] == 1
+    with pytest.raises(RunFailed, match="diverged after 1 steps"):
+        _ = run.validation
+
+
+def test_a_vocabulary_of_another_size_is_refused() -> None:
+    wrong = config()
+    with pytest.raises(ValueError, match="model.vocab_size=7"):
+        trainer.train(replace(wrong, model=replace(wrong.model, vocab_size=7)))
+
+
+def test_a_stored_run_is_loaded_and_gives_back_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = RunStore(tmp_path)
+    trained = store.get(config())
+    monkeypatch.setattr(trainer, "train", lambda *_: pytest.fail("trained again"))
+    loaded = store.get(config())
+    assert loaded == trained
+    assert loaded.config == config()
+    expected, _ = _train_again(monkeypatch)
+    assert all(torch.equal(a, b) for a, b in zip(loaded.model().parameters(), expected.parameters(), strict=True))
+
+
+def _train_again(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.undo()
+    return trainer.train(config())
+
+
+CHANGES: dict[str, Callable[[RunConfig], RunConfig]] = {
+    "seed": lambda c: replace(c, seed=5),
+    "steps": lambda c: replace(c, steps=9),
+    "model": lambda c: replace(c, model=replace(c.model, dropout=0.0)),
+    "data": lambda c: replace(c, data=replace(c.data, batch_size=5)),
+    "optimizer": lambda c: replace(c, optimizer=replace(c.optimizer, learning_rate=2e-2)),
+}
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_any_change_of_the_config_is_another_run(field: str) -> None:
+    assert run_id(CHANGES[field](config())) != run_id(config())
+    assert run_id(config()) == run_id(config())
+
+
+@pytest.mark.parametrize("what", ["_code", "_data_fingerprint"])
+def test_other_code_or_other_data_is_another_run(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = run_id(config())
+    monkeypatch.setattr(store_module, what, lambda *_: "changed")
+    assert run_id(config()) != before
+
+
+@pytest.mark.parametrize("moment", ["save_weights", "train"])
+def test_an_interrupted_run_leaves_nothing_that_would_be_served(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transnormer_lib.training import checkpoints
+
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints if moment == "save_weights" else trainer, moment, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            RunStore(tmp_path).get(config())
+    assert RunStore(tmp_path).find(config()) is None
+    assert RunStore(tmp_path).get(config()).record["status"] == "finished"
+    assert [p.name for p in tmp_path.iterdir() if p.is_dir()] == [run_id(config())]
+
+
+def test_a_record_is_complete_enough_to_judge_the_run(tmp_path: Path) -> None:
+    run = RunStore(tmp_path).get(config())
+    record = json.loads((run.path / "record.json").read_text())
+    assert record["tokens"] == 8 * 4 * 32
+    assert record["parameters"] == sum(p.numel() for p in run.model().parameters())
+    assert len(record["train_loss"]) == record["steps"] == 8
+    assert {"commit", "dirty", "versions", "device"} <= set(record["provenance"])
+    assert len(record["data"]["wikipedia"]) == 64
+    assert record["seconds"] > 0

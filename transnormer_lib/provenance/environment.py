@@ -1,0 +1,79 @@
+"""The circumstances of a result: commit, versions, machine. Read from the system, never from a config."""
+
+import platform
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Any
+
+_DISTRIBUTION = "transnormer-companion"
+
+
+def _run(*command: str) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+@lru_cache
+def commit() -> tuple[str | None, bool | None]:
+    """(commit, whether the working tree differs from it); (None, None) outside a git checkout.
+
+    Ignored files, such as the reports themselves, do not count as a difference.
+    """
+    root = str(Path(__file__).resolve().parents[2])
+    revision = _run("git", "-C", root, "rev-parse", "HEAD")
+    status = _run("git", "-C", root, "status", "--porcelain")
+    return revision, None if status is None else bool(status)
+
+
+@lru_cache
+def versions() -> dict[str, str]:
+    """The installed versions of Python and of what this project requires, extras left out."""
+    found = {"python": platform.python_version()}
+    try:
+        requirements = requires(_DISTRIBUTION) or []
+    except PackageNotFoundError:
+        requirements = []
+    for requirement in requirements:
+        name = re.match(r"[\w.-]+", requirement)
+        if name is None or "extra ==" in requirement:
+            continue
+        try:
+            found[name.group()] = version(name.group())
+        except PackageNotFoundError:
+            found[name.group()] = "not installed"
+    return found
+
+
+@lru_cache
+def device() -> str:
+    """The accelerator's name if there is one, else the processor's with its number of cores."""
+    import os
+
+    if shutil.which("nvidia-smi") and (names := _run("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")):
+        return ", ".join(sorted(set(names.splitlines())))
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists() and (match := re.search(r"model name\s*:\s*(.+)", cpuinfo.read_text())):
+        name = match.group(1).strip()
+    return f"{name}, {os.cpu_count()} cores"
+
+
+def peak_memory_bytes(*, children: bool = False) -> int:
+    """Largest resident memory so far, of this process or of the largest finished child."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN if children else resource.RUSAGE_SELF)
+    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def provenance() -> dict[str, Any]:
+    """What is the same for every result of this process; callers add what is theirs (seeds, data, seconds)."""
+    revision, dirty = commit()
+    return {"commit": revision, "dirty": dirty, "versions": versions(), "device": device()}
