@@ -1,0 +1,246 @@
+"""Training and evaluation batches."""
+
+import pickle
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transnormer_lib.data.batches import (
+    IGNORE,
+    MaskingConfig,
+    Sampler,
+    causal_batches,
+    evaluation_windows,
+    masked_batches,
+    masked_evaluation_windows,
+)
+from transnormer_lib.data.vocabulary import ByteVocabulary
+
+WORDS = ByteVocabulary()
+# No byte occurs twice within 251 tokens, so a window of up to 251 says where it was taken.
+TOKENS = (np.arange(5000) % 251).astype(np.int32)
+
+
+def causal(length: int, batch_size: int, seed: int) -> Sampler:
+    return causal_batches(TOKENS, length=length, batch_size=batch_size, seed=seed)
+
+
+def masked(length: int, batch_size: int, seed: int) -> Sampler:
+    return masked_batches(TOKENS, WORDS, length=length, batch_size=batch_size, seed=seed)
+
+
+Make = Callable[[int, int, int], Sampler]
+tasks = pytest.mark.parametrize("make", [causal, masked])
+lengths = st.integers(1, 100)
+sizes = st.integers(1, 8)
+seeds = st.integers(0, 2**40)
+steps = st.integers(0, 10**7)
+
+
+def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@tasks
+@given(length=lengths, batch_size=sizes, seed=seeds, step=steps)
+def test_batches_are_int64_of_the_shape_asked_for(
+    make: Make, length: int, batch_size: int, seed: int, step: int
+) -> None:
+    batch = make(length, batch_size, seed).batch(step)
+    assert batch.keys() == {"input_ids", "targets"}
+    for values in batch.values():
+        assert values.dtype == torch.int64
+        assert values.shape == (batch_size, length)
+
+
+@tasks
+@given(length=lengths, batch_size=sizes, seed=seeds, step=steps)
+def test_a_batch_is_a_function_of_seed_and_step(
+    make: Make, length: int, batch_size: int, seed: int, step: int
+) -> None:
+    sampler = make(length, batch_size, seed)
+    first = sampler.batch(step)
+    sampler.batch(step + 1)
+    assert equal(sampler.batch(step), first)
+    assert equal(make(length, batch_size, seed).batch(step), first)
+
+
+@tasks
+def test_a_resumed_run_sees_what_an_undisturbed_one_sees(make: Make) -> None:
+    undisturbed = make(32, 4, 7)
+    whole = [undisturbed.batch(step) for step in range(20)]
+    resumed = make(32, 4, 7)
+    assert all(equal(resumed.batch(step), whole[step]) for step in range(11, 20))
+
+
+@tasks
+def test_other_seeds_and_steps_give_other_batches(make: Make) -> None:
+    batches = [make(32, 4, seed).batch(step) for seed in range(4) for step in range(4)]
+    assert len({batch["input_ids"].numpy().tobytes() for batch in batches}) == 16
+
+
+@tasks
+def test_sampling_leaves_the_global_random_states_alone(make: Make) -> None:
+    torch_before, numpy_before = torch.get_rng_state(), pickle.dumps(np.random.get_state())  # noqa: NPY002
+    make(32, 4, 7).batch(0)
+    assert torch.equal(torch.get_rng_state(), torch_before)
+    assert pickle.dumps(np.random.get_state()) == numpy_before  # noqa: NPY002
+
+
+@given(length=lengths, seed=seeds, step=steps)
+def test_causal_targets_are_the_inputs_moved_by_one(length: int, seed: int, step: int) -> None:
+    batch = causal(length, 3, seed).batch(step)
+    assert torch.equal(batch["targets"][:, :-1], batch["input_ids"][:, 1:])
+    assert torch.equal(batch["targets"], (batch["input_ids"] + 1) % 251)  # contiguous in TOKENS
+
+
+@tasks
+def test_every_window_of_the_text_can_come(make: Make) -> None:
+    tokens = np.arange(12, dtype=np.int32)
+    sampler = (
+        causal_batches(tokens, length=4, batch_size=64, seed=0)
+        if make is causal
+        else masked_batches(
+            tokens, WORDS, length=4, batch_size=64, seed=0, masking=MaskingConfig(masked=0.0, random=0.0)
+        )
+    )
+    starts = torch.cat([sampler.batch(step)["input_ids"][:, 0] for step in range(8)])
+    assert sorted(set(starts.tolist())) == list(range(8 if make is causal else 9))
+
+
+@given(length=lengths, seed=seeds, step=steps)
+def test_masked_targets_are_the_tokens_that_were_there(length: int, seed: int, step: int) -> None:
+    # With contiguous tokens modulo 251, each row is fixed by the tokens that were left as they are.
+    keep = MaskingConfig(masked=0.0, random=0.0)
+    sampler = masked_batches(TOKENS, WORDS, length=length, batch_size=3, seed=seed, masking=keep)
+    changing = masked(length, 3, seed)
+    original, seen = sampler.batch(step), changing.batch(step)
+    selected = seen["targets"] != IGNORE
+    assert torch.equal(original["targets"], seen["targets"])
+    assert torch.equal(original["input_ids"][selected], seen["targets"][selected])
+    assert torch.equal(original["input_ids"][~selected], seen["input_ids"][~selected])
+
+
+@given(length=lengths, seed=seeds, step=steps, share=st.floats(0.01, 1.0))
+def test_every_sequence_has_the_share_of_targets_rounded(
+    length: int, seed: int, step: int, share: float
+) -> None:
+    sampler = masked_batches(
+        TOKENS, WORDS, length=length, batch_size=4, seed=seed, masking=MaskingConfig(selected=share)
+    )
+    selected = (sampler.batch(step)["targets"] != IGNORE).sum(dim=1)
+    assert (selected >= 1).all()
+    assert (selected - max(share * length, 1)).abs().max() <= 1
+
+
+def within(count: int, total: int, share: float) -> bool:
+    """Whether the count of a binomial lies within five standard deviations."""
+    return abs(count - total * share) <= 5 * (total * share * (1 - share)) ** 0.5
+
+
+def test_masking_follows_its_proportions() -> None:
+    sampler = masked(100, 64, 0)
+    batches = [sampler.batch(step) for step in range(40)]
+    inputs = torch.cat([batch["input_ids"] for batch in batches])
+    targets = torch.cat([batch["targets"] for batch in batches])
+    selected = targets != IGNORE
+    count = int(selected.sum())
+    assert within(count, targets.numel(), 0.15)
+    assert within(int((inputs[selected] == WORDS.mask_id).sum()), count, 0.8)
+    # A random token is now and then the token that was there.
+    assert within(int((inputs[selected] == targets[selected]).sum()), count, 0.1 + 0.1 / 256)
+    assert not (inputs[~selected] == WORDS.mask_id).any()
+
+
+def test_every_position_is_selected_equally_often() -> None:
+    sampler = masked(40, 64, 0)
+    selected = torch.cat([sampler.batch(step)["targets"] != IGNORE for step in range(100)])
+    counts = selected.sum(dim=0)
+    assert all(within(int(count), len(selected), 0.15) for count in counts)
+
+
+def test_random_replacements_are_text_from_the_whole_vocabulary() -> None:
+    sampler = masked_batches(
+        TOKENS, WORDS, length=100, batch_size=64, seed=0, masking=MaskingConfig(masked=0.0, random=1.0)
+    )
+    batches = [sampler.batch(step) for step in range(5)]
+    replaced = torch.cat([batch["input_ids"][batch["targets"] != IGNORE] for batch in batches])
+    assert set(replaced.tolist()) == set(range(WORDS.text_size))
+
+
+@given(total=st.integers(2, 300), length=st.integers(1, 50), batch_size=sizes)
+def test_evaluation_counts_every_target_of_whole_windows_once(
+    total: int, length: int, batch_size: int
+) -> None:
+    tokens = np.arange(total, dtype=np.int32)
+    if total <= length:
+        with pytest.raises(ValueError, match="must have at least"):
+            evaluation_windows(tokens, length=length, batch_size=batch_size)
+        return
+    batches = list(evaluation_windows(tokens, length=length, batch_size=batch_size))
+    targets = torch.cat([batch["targets"] for batch in batches])
+    windows = (total - 1) // length
+    assert targets.flatten().tolist() == list(range(1, 1 + windows * length))
+    assert torch.equal(torch.cat([batch["input_ids"] for batch in batches]), targets - 1)
+    assert [len(batch["targets"]) for batch in batches[:-1]] == [batch_size] * (len(batches) - 1)
+
+
+@given(limit=st.integers(1, 60), batch_size=sizes)
+def test_a_limit_takes_that_many_windows_from_all_over_the_text(limit: int, batch_size: int) -> None:
+    tokens = np.arange(2001, dtype=np.int32)
+    windows = torch.cat(
+        [b["input_ids"] for b in evaluation_windows(tokens, length=50, batch_size=batch_size, limit=limit)]
+    )
+    starts = windows[:, 0]
+    assert len(set(starts.tolist())) == min(limit, 40)
+    assert (starts % 50 == 0).all()
+    gaps = torch.diff(torch.cat([starts, torch.tensor([2000])]))
+    assert gaps.max() - gaps.min() <= 50
+
+
+@given(batch_size=sizes)
+def test_masked_evaluation_does_not_depend_on_the_batch_size(batch_size: int) -> None:
+    def whole(size: int) -> dict[str, torch.Tensor]:
+        batches = list(masked_evaluation_windows(TOKENS, WORDS, length=64, batch_size=size, limit=11))
+        return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+
+    assert equal(whole(batch_size), whole(11))
+
+
+def test_masked_evaluation_covers_the_text_with_visible_and_hidden_tokens() -> None:
+    batches = list(masked_evaluation_windows(TOKENS, WORDS, length=64, batch_size=8))
+    inputs = torch.cat([batch["input_ids"] for batch in batches]).flatten()
+    targets = torch.cat([batch["targets"] for batch in batches]).flatten()
+    expected = torch.from_numpy(TOKENS[: 5000 // 64 * 64].astype(np.int64))
+    assert torch.equal(torch.where(targets == IGNORE, inputs, targets), expected)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: causal(0, 1, 0), "length=0: must be at least 1"),
+        (lambda: causal(1, 0, 0), "batch_size=0: must be at least 1"),
+        (lambda: masked(1, 1, -1), "seed=-1: must be at least 0"),
+        (lambda: causal(1, 1, 0).batch(-1), "step=-1: must be at least 0"),
+        (lambda: causal(5000, 1, 0), "tokens: has 5000, must have at least 5001"),
+        (lambda: masked(5001, 1, 0), "tokens: has 5000, must have at least 5001"),
+        (lambda: evaluation_windows(TOKENS, length=0, batch_size=1), "length=0: must be at least 1"),
+        (lambda: evaluation_windows(TOKENS, length=1, batch_size=0), "batch_size=0: must be at least 1"),
+        (lambda: evaluation_windows(TOKENS, length=1, batch_size=1, limit=0), "limit=0: must be at least 1"),
+        (
+            lambda: causal_batches(TOKENS.astype(float), length=1, batch_size=1, seed=0),
+            "tokens: must be integers of shape [T], not float64 of shape [5000]",
+        ),
+        (lambda: MaskingConfig(selected=0.0), "selected=0.0: must be in (0, 1]"),
+        (lambda: MaskingConfig(masked=1.5), "masked=1.5: must be in [0, 1]"),
+        (lambda: MaskingConfig(random=0.3), "random=0.3: must be at most 1 - masked"),
+    ],
+)
+def test_wrong_arguments_are_named_with_value_and_rule(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call()

@@ -1,0 +1,177 @@
+"""N-gram language models on the same tokens as the neural ones: the baselines of every comparison.
+
+Interpolated Witten-Bell smoothing (Witten & Bell 1991, method C; the recursion as in Chen & Goodman 1999):
+
+    p_0(w) = 1 / V
+    p_k(w | h) = (c(h w) + t(h) p_{k-1}(w | h')) / (c(h) + t(h))
+
+h: the k - 1 tokens before w; h': h without its first token; c(h w): count in the training tokens; c(h): its
+sum over w; t(h): number of distinct tokens seen after h; V: vocabulary size. A context never seen passes
+p_{k-1} on. The weights follow from the counts: nothing is tuned, p_k sums to one over the vocabulary, and no
+token has probability zero.
+
+Contexts run over document borders, as the training windows of the neural models do.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transnormer_lib.data.text import TextCorpus
+from transnormer_lib.data.vocabulary import Tokens
+
+Keys = NDArray[np.int64]  # an n-gram as one number, base V, the oldest token most significant
+
+
+@dataclass(frozen=True)
+class _Order:
+    """Counts of the n-grams of one order k, keys sorted."""
+
+    ngrams: Keys  # [n]
+    counts: NDArray[np.int64]  # [n], c(h w)
+    contexts: Keys  # [m]
+    totals: NDArray[np.int64]  # [m], c(h)
+    types: NDArray[np.int64]  # [m], t(h)
+
+
+@dataclass(frozen=True)
+class NgramModel:
+    """Interpolated models of all orders up to ``order``, from one count. Build it with :func:`fit_ngrams`."""
+
+    order: int
+    vocabulary_size: int  # V
+    orders: tuple[_Order, ...]
+
+    def log_probabilities(self, tokens: Tokens) -> NDArray[np.float64]:
+        """[order, T] nats: row k - 1 holds log p_k of each token given the k - 1 tokens before it.
+
+        Where fewer tokens precede, the order that they allow is used.
+
+        Raises:
+            ValueError: a token is not in the vocabulary.
+        """
+        _check_tokens(tokens, self.vocabulary_size)
+        p_T = np.full(tokens.size, 1 / self.vocabulary_size)
+        rows = np.empty((self.order, tokens.size))
+        for k, counts in enumerate(self.orders, start=1):
+            keys = _keys(tokens, k, self.vocabulary_size)
+            p_T[k - 1 :] = _interpolated(counts, keys, p_T[k - 1 :], self.vocabulary_size)
+            rows[k - 1] = np.log(p_T)
+        return rows
+
+    def nats_per_token(self, tokens: Tokens) -> NDArray[np.float64]:
+        """[order]: the mean loss of the 1-gram, 2-gram, … on ``tokens`` [T], T at least 1."""
+        if not tokens.size:
+            raise ValueError("tokens: must hold at least one token")
+        return -self.log_probabilities(tokens).mean(axis=1)
+
+    def distribution(self, context: Tokens) -> NDArray[np.float64]:
+        """[V]: the probability of every token after ``context``, of the highest order that it allows."""
+        _check_tokens(context, self.vocabulary_size)
+        candidates = np.arange(self.vocabulary_size)
+        p_V = np.full(self.vocabulary_size, 1 / self.vocabulary_size)
+        for k, counts in enumerate(self.orders[: context.size + 1], start=1):
+            history = 0
+            for token in context[context.size - (k - 1) :]:
+                history = history * self.vocabulary_size + int(token)
+            p_V = _interpolated(
+                counts, history * self.vocabulary_size + candidates, p_V, self.vocabulary_size
+            )
+        return p_V
+
+
+def fit_ngrams(tokens: Tokens, *, order: int, vocabulary_size: int) -> NgramModel:
+    """Count the n-grams of ``tokens`` [T], T at least ``order``.
+
+    Raises:
+        ValueError: a number is out of range, or an n-gram of this order does not fit into 63 bits.
+    """
+    if order < 1:
+        raise ValueError(f"order={order!r}: must be at least 1")
+    if vocabulary_size < 1:
+        raise ValueError(f"vocabulary_size={vocabulary_size!r}: must be at least 1")
+    if vocabulary_size**order >= 2**63:
+        raise ValueError(f"order={order!r}: vocabulary_size ** order must be below 2 ** 63")
+    _check_tokens(tokens, vocabulary_size)
+    if tokens.size < order:
+        raise ValueError(f"tokens: has {tokens.size}, must have at least order={order}")
+    return NgramModel(
+        order, vocabulary_size, tuple(_count(tokens, k, vocabulary_size) for k in range(1, order + 1))
+    )
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One n-gram model's result on one split."""
+
+    order: int  # 1 unigram, 2 bigram, …
+    nats_per_token: float
+    token_perplexity: float
+    bits_per_byte: float
+    word_perplexity: float
+
+
+def ngram_baselines(corpus: TextCorpus, *, order: int = 3, split: str = "validation") -> list[Baseline]:
+    """The 1-gram to ``order``-gram models counted on train, measured on the whole of ``split``.
+
+    V is the vocabulary's full size, special ids too, so that the neural models and these predict over the
+    same ids.
+    """
+    if split not in corpus.tokens:
+        raise ValueError(f"split={split!r}: must be one of {', '.join(map(repr, corpus.tokens))}")
+    model = fit_ngrams(corpus.tokens["train"], order=order, vocabulary_size=corpus.vocabulary.size)
+    return [
+        Baseline(
+            order=k,
+            nats_per_token=nats,
+            token_perplexity=math.exp(nats),
+            bits_per_byte=corpus.bits_per_byte(nats, split),
+            word_perplexity=corpus.word_perplexity(nats, split),
+        )
+        for k, nats in enumerate(model.nats_per_token(corpus.tokens[split]).tolist(), start=1)
+    ]
+
+
+def _keys(tokens: Tokens, order: int, vocabulary_size: int) -> Keys:
+    """[T - order + 1]: every n-gram of the tokens, by its last token."""
+    keys = np.zeros(max(tokens.size - order + 1, 0), np.int64)
+    for offset in range(order):
+        keys = keys * vocabulary_size + tokens[offset : offset + keys.size]
+    return keys
+
+
+def _count(tokens: Tokens, order: int, vocabulary_size: int) -> _Order:
+    ngrams, counts = np.unique(_keys(tokens, order, vocabulary_size), return_counts=True)
+    # Sorted n-grams have their contexts sorted too, so each context is one run of them.
+    contexts, first, types = np.unique(ngrams // vocabulary_size, return_index=True, return_counts=True)
+    return _Order(ngrams, counts, contexts, np.add.reduceat(counts, first), types)
+
+
+def _interpolated(
+    counts: _Order, keys: Keys, lower: NDArray[np.float64], vocabulary_size: int
+) -> NDArray[np.float64]:
+    """p_k of each n-gram in ``keys``, from p_{k-1} of the same tokens."""
+    seen = _look_up(counts.ngrams, counts.counts, keys)
+    contexts = keys // vocabulary_size
+    total = _look_up(counts.contexts, counts.totals, contexts)
+    types = _look_up(counts.contexts, counts.types, contexts)
+    known = total > 0
+    return np.where(known, (seen + types * lower) / np.where(known, total + types, 1), lower)
+
+
+def _look_up(keys: Keys, values: NDArray[np.int64], wanted: Keys) -> NDArray[np.int64]:
+    """The value of each wanted key, 0 where it is not among the sorted keys."""
+    place = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    return np.where(keys[place] == wanted, values[place], 0)
+
+
+def _check_tokens(tokens: Tokens, vocabulary_size: int) -> None:
+    if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
+        raise ValueError(
+            f"tokens: must be integers of shape [T], not {tokens.dtype} of shape {list(tokens.shape)}"
+        )
+    outside = tokens[(tokens < 0) | (tokens >= vocabulary_size)]
+    if outside.size:
+        raise ValueError(f"tokens={outside[0]}: must be in [0, {vocabulary_size})")
