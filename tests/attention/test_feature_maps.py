@@ -38,3 +38,13 @@ def test_the_maps_for_scaled_attention_are_never_negative(name, x):
 def test_an_unknown_name_is_refused_with_the_nearest():
     with pytest.raises(ValueError, match=r"phi='1\+elo': must be one of .*; did you mean '1\+elu'\?"):
         feature_map("1+elo")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_one_plus_elu_never_falls_below_its_derivative(dtype: torch.dtype) -> None:
+    """φ' ≤ φ, exactly, far into the negatives too: what bounds the gradient of scaled 1+elu attention in q and k."""
+    x = torch.linspace(-120.0, 20.0, 2801, dtype=dtype, requires_grad=True)
+    y = feature_map("1+elu")(x)
+    (slope,) = torch.autograd.grad(y.sum(), x)
+    assert bool((slope <= y).all())
+    assert bool((y[x > -80] > 0).all())

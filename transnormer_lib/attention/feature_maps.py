@@ -22,8 +22,12 @@ def elu(x: Tensor) -> Tensor:
 
 
 def one_plus_elu(x: Tensor) -> Tensor:
-    """x + 1 where x > 0, exp(x) elsewhere: values in (0, ∞)."""
-    return F.elu(x) + 1.0
+    """x + 1 where x > 0, exp(x) elsewhere: values in (0, ∞).
+
+    Not computed as elu(x) + 1: in float32 that rounds to 0 below x ≈ -17 while its derivative does not, and
+    φ' ≤ φ, which keeps the gradient of scaled linear attention in q and k bounded, would fail there.
+    """
+    return x.clamp(max=0.0).exp() + F.relu(x)
 
 
 def relu(x: Tensor) -> Tensor:

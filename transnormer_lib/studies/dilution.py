@@ -15,7 +15,25 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from transnormer_lib.analysis.dilution import Locality
+    from transnormer_lib.models.language_model import LanguageModel
     from transnormer_lib.training.store import RunStore
+
+# The notebook's parameters that decide which runs there are and what is measured on them.
+PARAMETERS = (
+    "architectures",
+    "seeds",
+    "task",
+    "vocabulary",
+    "dim",
+    "heads",
+    "layers",
+    "block_size",
+    "length",
+    "steps",
+    "batch_size",
+    "learning_rate",
+    "sequences",
+)
 
 
 def model(name: str, parameters: Mapping[str, Any]) -> ModelConfig:
@@ -69,20 +87,21 @@ class Measured:
     bits_per_byte: float | None  # validation; None for a masked LM, whose loss is not a compression rate
     trained: "Locality"
     untrained: "Locality"
+    weight_outside_blocks: float  # largest weight of a DiagAttention layer outside its block; 0 without such layers
 
 
 def held_out(parameters: Mapping[str, Any]) -> "Tensor":
     """The validation sequences [B, N] that attention is measured on, the same for every model."""
-    from itertools import islice
-
     import torch
 
     from transnormer_lib.data.batches import evaluation_windows
     from transnormer_lib.data.text import load_text_corpus
 
     tokens = load_text_corpus("wikipedia", parameters["vocabulary"]).tokens["validation"]
-    windows = evaluation_windows(tokens, length=parameters["length"], batch_size=1)
-    return torch.cat([window["input_ids"] for window in islice(windows, parameters["sequences"])])
+    windows = evaluation_windows(
+        tokens, length=parameters["length"], batch_size=parameters["sequences"], limit=parameters["sequences"]
+    )
+    return torch.cat([window["input_ids"] for window in windows])
 
 
 def measure(parameters: Mapping[str, Any], store: "RunStore") -> list[Measured]:
@@ -95,16 +114,61 @@ def measure(parameters: Mapping[str, Any], store: "RunStore") -> list[Measured]:
     measured = []
     for (name, seed), config in zip(keys, runs(parameters), strict=True):
         run = store.get(config)
+        trained = run.model()
         measured.append(
             Measured(
                 architecture=name,
                 seed=seed,
                 bits_per_byte=run.validation.get("bits_per_byte"),
-                trained=model_locality(run.model(), input_ids),
+                trained=model_locality(trained, input_ids),
                 untrained=model_locality(build_model(config.model, config.seed), input_ids),
+                weight_outside_blocks=_outside_blocks(trained, input_ids[:4]),
             )
         )
     return measured
+
+
+def _outside_blocks(model: "LanguageModel", input_ids: "Tensor") -> float:
+    import torch
+
+    largest, position = 0.0, torch.arange(input_ids.shape[1])
+    for name, weights in zip(model.config.attention, model.attention_weights(input_ids), strict=True):
+        if name == "diag":
+            block = position // model.config.attention_options["diag"]["block_size"]
+            largest = max(largest, weights[..., block[:, None] != block[None, :]].max().item())
+    return largest
+
+
+def quality(measured: Sequence[Measured]) -> "pd.DataFrame":
+    """Bits per byte of each architecture over its seeds: model, mean, smallest, largest."""
+    names = dict.fromkeys(m.architecture for m in measured)
+    bits = {name: [b for m in measured if m.architecture == name and (b := m.bits_per_byte) is not None] for name in names}
+    return _frame([{"model": n, "mean": np.mean(b), "smallest": min(b), "largest": max(b)} for n, b in bits.items()])
+
+
+def area_table(
+    trained: Mapping[str, Sequence[float]], untrained: Mapping[str, Sequence[float]], reference: float
+) -> "pd.DataFrame":
+    """Areas before and after training, and what training left above complete dilution."""
+    return _frame(
+        [
+            {
+                "model": name,
+                "trained": np.mean(areas),
+                "smallest": min(areas),
+                "largest": max(areas),
+                "untrained": np.mean(untrained[name]),
+                "above dilution": np.mean(areas) - reference,
+            }
+            for name, areas in trained.items()
+        ]
+    )
+
+
+def _frame(rows: "list[dict[str, Any]]") -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.DataFrame(rows)
 
 
 def curves(measured: Sequence[Measured]) -> "pd.DataFrame":

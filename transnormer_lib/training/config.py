@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from transnormer_lib.models.config import ModelConfig
+from transnormer_lib.strict import from_plain
 
 Task = Literal["causal", "masked"]
 Schedule = Literal["constant", "linear", "cosine", "inverse-sqrt"]
@@ -105,14 +106,4 @@ def run_config(values: dict[str, Any]) -> RunConfig:
 
     Raises ``ValueError`` with one line naming field, value and rule.
     """
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        # JSON mode lets lists become tuples and stays strict about everything else.
-        import json
-
-        return TypeAdapter(RunConfig).validate_json(json.dumps(values))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"{where}={first['input']!r}: {first['msg']}") from None
+    return from_plain(RunConfig, values)
