@@ -21,8 +21,9 @@ class Part:
 
 def _detail(module: nn.Module) -> str:
     config = getattr(module, "config", None)
-    shown = ("scores", "block_size", "phi", "scaled", "norm", "eps_placement", "causal")
-    return ", ".join(f"{name}={getattr(config, name)}" for name in shown if hasattr(config, name))
+    shown = {"scores": "{}", "block_size": "blocks of {}", "phi": "φ = {}", "norm": "{} norm"}
+    values = ((text, getattr(config, name, None)) for name, text in shown.items())
+    return ", ".join(text.format(value) for text, value in values if value is not None)
 
 
 def _name(module: nn.Module) -> str:

@@ -142,6 +142,7 @@ class Locality:
     sizes: np.ndarray  # [layers, levels] mean neighbourhood per level
     areas: np.ndarray  # [layers] area under each layer's curve
     maps: np.ndarray  # [layers, n, n] attention of the first sequence, averaged over heads
+    empty_rows: float  # share of rows without any weight (ReLA may rectify all of them); they count as diluted
 
     @property
     def mean_sizes(self) -> np.ndarray:
@@ -164,10 +165,11 @@ def model_locality(model: torch.nn.Module, input_ids_BN: Tensor) -> Locality:
     """
     was_training = model.training
     model.eval()
-    sizes, maps = [], []
+    sizes, maps, empty = [], [], []
     for weights in model.attention_weights(input_ids_BN):  # type: ignore[operator]
         sizes.append(neighbourhood_sizes(weights).mean(dim=(0, 1)))
         maps.append(weights[0].mean(dim=0))
+        empty.append((weights.sum(-1) == 0).double().mean().item())
     model.train(was_training)
     stacked = torch.stack(sizes)
-    return Locality(stacked.numpy(), area_under_curve(stacked).numpy(), torch.stack(maps).float().numpy())
+    return Locality(stacked.numpy(), area_under_curve(stacked).numpy(), torch.stack(maps).float().numpy(), float(np.mean(empty)))

@@ -2,7 +2,7 @@
 
 What each one does near zero decides whether the gradient of linear attention that reaches q and k explodes:
 `1+elu` has φ′ ≤ φ everywhere; `relu` and `elu` have φ′ = 1 while φ → 0⁺. The maps themselves are those of
-`attention.feature_maps`, but for `1+elu`, which is needed here without its rounding error.
+`attention.feature_maps`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,6 @@ def _slope_of_elu(x: Tensor) -> Tensor:
     return x.clamp(max=0).exp()
 
 
-def _one_plus_elu(x: Tensor) -> Tensor:
-    # e^x below zero, not 1 + (e^x − 1): the latter rounds to multiples of the machine epsilon.
-    return torch.where(x > 0, 1 + x, x.clamp(max=0).exp())
-
-
 def _inverse_of_one_plus_elu(y: Tensor) -> Tensor:
     return torch.where(y > 1, y - 1, y.clamp(max=1).log())
 
@@ -49,7 +44,7 @@ KERNELS: dict[str, KernelMap] = {
     for kernel in (
         KernelMap(
             name="1+elu",
-            phi=_one_plus_elu,
+            phi=feature_map("1+elu"),
             slope=_slope_of_elu,
             inverse=_inverse_of_one_plus_elu,
             signed=False,
@@ -71,11 +66,11 @@ KERNELS: dict[str, KernelMap] = {
     )
 }
 
-# φ as implementations evaluate it, 1 + elu(x). Its derivative stays exact while φ itself rounds to a multiple
-# of the machine epsilon, so φ′ ≤ φ fails below x ≈ −36 in float64 and below x ≈ −16 in float32.
+# φ as most implementations evaluate it, and this library does not: 1 + elu(x). Its derivative stays exact while φ
+# itself rounds to a multiple of the machine epsilon, so φ′ ≤ φ fails below x ≈ −36 in float64 and below x ≈ −16 in float32.
 ONE_PLUS_ELU_AS_COMPUTED = KernelMap(
     name="1+elu as computed",
-    phi=feature_map("1+elu"),
+    phi=lambda x: 1 + torch.nn.functional.elu(x),
     slope=_slope_of_elu,
     inverse=_inverse_of_one_plus_elu,
     signed=False,

@@ -58,7 +58,9 @@ def device() -> str:
     """The accelerator's name if there is one, else the processor's with its number of cores."""
     import os
 
-    if shutil.which("nvidia-smi") and (names := _run("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")):
+    if shutil.which("nvidia-smi") and (
+        names := _run("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    ):
         return ", ".join(sorted(set(names.splitlines())))
     name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
@@ -74,6 +76,6 @@ def peak_memory_bytes(*, children: bool = False) -> int:
 
 
 def provenance() -> dict[str, Any]:
-    """What is the same for every result of this process; callers add what is theirs (seeds, data, seconds)."""
+    """What is the same for every result of this process; callers add seeds, data and seconds."""
     revision, dirty = commit()
     return {"commit": revision, "dirty": dirty, "versions": versions(), "device": device()}

@@ -1,7 +1,7 @@
 """What a piece of code depends on inside this project, and digests over it.
 
-The import graph is grimp's: it reads the sources, imports nothing, and sees imports inside functions too. A module
-also depends on the packages it lies in, since importing it runs their ``__init__``.
+The import graph is grimp's: it reads the sources, imports nothing, and sees imports inside functions too. A
+module also depends on the packages it lies in, since importing it runs their ``__init__``.
 """
 
 import ast
@@ -65,7 +65,9 @@ def path_of(module: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise ValueError(f"module={module!r}: {top} is not installed")
     path = Path(spec.submodule_search_locations[0], *rest)
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    # A module may share its name with a folder of data, and then wins over it.
+    inside = path / "__init__.py"
+    return inside if inside.exists() else path.with_suffix(".py")
 
 
 def source_digest(start: Iterable[str]) -> str:
@@ -86,7 +88,11 @@ def _bare(source: str) -> str:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
                 node.body = node.body[1:] or [ast.Pass()]
     return ast.unparse(tree)
 

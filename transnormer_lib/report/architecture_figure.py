@@ -22,27 +22,31 @@ def draw_architecture(parts: Sequence[Part], title: str) -> "Figure":
     from matplotlib import pyplot as plt
     from matplotlib.patches import FancyBboxPatch, Rectangle
 
-    height, gap = 0.62, 0.2
-    figure, axes = plt.subplots(figsize=(7.2, 0.42 * len(parts) + 0.9))
-    y, layer_spans = 0.0, {}
+    height, gap, width = 0.62, 0.2, 6.6
+    figure, axes = plt.subplots(figsize=(7.6, 0.34 * len(parts) + 0.9))
+    y = 0.0
+    layer_spans: dict[int, tuple[float, float]] = {}
     for part in parts:
-        colour, hatch = _ROLES.get(part.name, ("#777777", ""))
-        weight = 0.28 if part.name in _ROLES else 0.12
-        box = FancyBboxPatch((0, y), 5.2, height, boxstyle="round,pad=0.02", facecolor=colour, alpha=weight, linewidth=0)
+        colour, hatch = _ROLES.get(part.name, ("#7f7f7f", ""))
+        weight, alpha = ("bold", 0.28) if part.name in _ROLES else ("normal", 0.12)
+        box = FancyBboxPatch((0, y), width, height, boxstyle="round,pad=0.02", facecolor=colour, alpha=alpha, linewidth=0)
         axes.add_patch(box)
         if hatch:
             axes.add_patch(Rectangle((0, y), 0.22, height, fill=False, hatch=hatch, edgecolor=colour, linewidth=0))
-        axes.text(0.35, y + height / 2, part.name, va="center", weight="bold" if part.name in _ROLES else "normal")
-        axes.text(2.2, y + height / 2, part.detail, va="center", fontsize="small")
-        shape = " × ".join(map(str, part.shape))
-        axes.text(5.4, y + height / 2, f"{shape}   {part.parameters:,} parameters", va="center", fontsize="small")
+        middle = y + height / 2
+        axes.text(0.35, middle, part.name, va="center", weight=weight)
+        axes.text(2.75, middle, part.detail, va="center", fontsize="small")
+        axes.text(width + 0.2, middle, " × ".join(map(str, part.shape)), va="center", fontsize="small")
+        axes.text(width + 3.2, middle, f"{part.parameters:,}", va="center", ha="right", fontsize="small")
         if part.layer is not None:
             low, _ = layer_spans.get(part.layer, (y, y))
             layer_spans[part.layer] = (low, y + height)
         y += height + gap
+    axes.text(width + 0.2, y + 0.1, "output", fontsize="small", weight="bold")
+    axes.text(width + 3.2, y + 0.1, "parameters", ha="right", fontsize="small", weight="bold")
     for layer, (low, high) in layer_spans.items():
-        axes.plot([-0.25, -0.25], [low, high], color="#777777", linewidth=1.5)
+        axes.plot([-0.25, -0.25], [low, high], color="#7f7f7f", linewidth=1.5)
         axes.text(-0.4, (low + high) / 2, f"layer {layer}", rotation=90, va="center", ha="right", fontsize="small")
-    axes.set(xlim=(-0.9, 8.6), ylim=(-0.2, y), title=title)
+    axes.set(xlim=(-0.9, width + 3.3), ylim=(-0.2, y + 0.5), title=title)
     axes.axis("off")
     return figure

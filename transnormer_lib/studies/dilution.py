@@ -146,23 +146,23 @@ def quality(measured: Sequence[Measured]) -> "pd.DataFrame":
     return _frame([{"model": n, "mean": np.mean(b), "smallest": min(b), "largest": max(b)} for n, b in bits.items()])
 
 
-def area_table(
-    trained: Mapping[str, Sequence[float]], untrained: Mapping[str, Sequence[float]], reference: float
-) -> "pd.DataFrame":
-    """Areas before and after training, and what training left above complete dilution."""
-    return _frame(
-        [
+def area_table(measured: Sequence[Measured], reference: float) -> "pd.DataFrame":
+    """Areas before and after training, what training left above complete dilution, and rows without any weight."""
+    rows = []
+    for name in dict.fromkeys(m.architecture for m in measured):
+        areas = per_seed(measured, name, lambda m: m.trained.area)
+        rows.append(
             {
                 "model": name,
                 "trained": np.mean(areas),
                 "smallest": min(areas),
                 "largest": max(areas),
-                "untrained": np.mean(untrained[name]),
+                "untrained": np.mean(per_seed(measured, name, lambda m: m.untrained.area)),
                 "above dilution": np.mean(areas) - reference,
+                "empty rows": np.mean(per_seed(measured, name, lambda m: m.trained.empty_rows)),
             }
-            for name, areas in trained.items()
-        ]
-    )
+        )
+    return _frame(rows)
 
 
 def _frame(rows: "list[dict[str, Any]]") -> "pd.DataFrame":

@@ -1,0 +1,46 @@
+# Runs stale notebooks, and before them the training runs they lack: in parallel here, or on a cluster
+# (`transnormer report -- --executor slurm --jobs 50`). Started by `transnormer report`, which writes the plan that is
+# this workflow's config (transnormer_lib/report/pipeline.py). Stamps are all that Snakemake owns: it deletes the
+# outputs of failed jobs, and an executed notebook must survive a failed attempt to make it anew.
+
+STAMPS = f"reports/{config['preset']}/.stamps"
+JOBS = config["jobs"]
+OPTIONS = "--root {config[root]:q} --preset {config[preset]}"
+
+
+wildcard_constraints:
+    notebook=r"\d\d_\w+",
+
+
+rule all:
+    input:
+        expand(f"{STAMPS}/{{notebook}}", notebook=JOBS),
+
+
+# A share that fails is left to the notebook: it asks the store for the same run, meets the same error and reports it.
+rule share:
+    output:
+        touch(f"{STAMPS}/shares/{{notebook}}-{{share}}"),
+    params:
+        digest=lambda wildcards: JOBS[wildcards.notebook]["digest"],
+    resources:
+        gpu=int(config["gpu"]),
+    shell:
+        "{config[python]:q} -m transnormer_lib.report.share " + OPTIONS + " {wildcards.notebook} {wildcards.share}"
+        " || echo '{wildcards.notebook}: share {wildcards.share} failed' >&2"
+
+
+rule notebook:
+    input:
+        lambda wildcards: [
+            f"{STAMPS}/shares/{wildcards.notebook}-{share}" for share in JOBS[wildcards.notebook]["shares"]
+        ],
+    output:
+        touch(f"{STAMPS}/{{notebook}}"),
+    params:
+        digest=lambda wildcards: JOBS[wildcards.notebook]["digest"],
+    resources:
+        gpu=int(config["gpu"]),
+    shell:
+        # exec: a shell between Snakemake and the guard would die of a signal before the guard has written its record
+        "exec {config[python]:q} -m transnormer_lib.report.guard " + OPTIONS + " {wildcards.notebook}"

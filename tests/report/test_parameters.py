@@ -1,0 +1,118 @@
+"""A parameter is used as given or refused in one line: never ignored, never converted."""
+
+from pathlib import Path
+
+import pytest
+from project_factory import make_project, write_notebook
+
+from transnormer_lib.report.parameters import parse, resolve
+from transnormer_lib.report.project import Project, UserMistake
+
+CELL = """
+scale: str = "quick"  # the preset
+seeds: list[int] = [0, 1]  # one run each
+rate: float = 0.5  # a share
+task: Literal["causal", "masked"] = "causal"  # what is learnt
+limit: int | None = None  # how many, or all
+flag: bool = False  # whether
+"""
+
+
+def project(tmp_path: Path, yaml: str) -> Project:
+    made = make_project(tmp_path, {"01_a": ["1"]}, {"01_a": yaml})
+    write_notebook(tmp_path / "notebooks" / "01_a.ipynb", ["1"], parameters=CELL)
+    return made
+
+
+def test_defaults_stand_where_the_preset_is_silent(tmp_path: Path) -> None:
+    assert resolve(project(tmp_path, "seeds: [7]"), "quick", "01_a") == {
+        "scale": "quick",
+        "seeds": [7],
+        "rate": 0.5,
+        "task": "causal",
+        "limit": None,
+        "flag": False,
+    }
+
+
+@pytest.mark.parametrize("yaml", ["", "# nothing\n"], ids=["empty", "comment"])
+def test_an_empty_file_changes_nothing(yaml: str, tmp_path: Path) -> None:
+    assert resolve(project(tmp_path, yaml), "quick", "01_a")["seeds"] == [0, 1]
+
+
+def test_a_whole_number_serves_as_a_float(tmp_path: Path) -> None:
+    assert resolve(project(tmp_path, "rate: 1"), "quick", "01_a")["rate"] == 1
+
+
+@pytest.mark.parametrize(
+    ("yaml", "message"),
+    [
+        ("seed: [1]", "seed=[1]: no such parameter; did you mean 'seeds'?"),
+        ("qqqqqqqq: 1", "no such parameter; there is: scale, seeds"),
+        ("seeds: 3", "seeds=3: must be list[int]"),
+        ("seeds: ['1']", "seeds=['1']: must be list[int]"),
+        ("rate: true", "rate=True: must be float"),
+        ("rate: '0.5'", "rate='0.5': must be float"),
+        ("task: sorting", "task='sorting': must be Literal['causal', 'masked']"),
+        ("limit: 2.5", "limit=2.5: must be int | None"),
+        ("flag: 1", "flag=1: must be bool"),
+        ("scale: paper", "scale='paper': the preset's is 'quick'"),
+        ("- 1", "must map names to values"),
+        ("seeds: [1", "not YAML"),
+    ],
+    ids=lambda value: value if len(value) < 20 else "",
+)
+def test_a_mistake_is_one_line_with_name_value_and_rule(yaml: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserMistake) as caught:
+        resolve(project(tmp_path, yaml), "quick", "01_a")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("size = 3", "must be 'name: type = default  # comment'"),
+        ("size: int", "must be 'name: type = default  # comment'"),
+        ("import os", "must be 'name: type = default  # comment'"),
+        ("size: int = 'three'", "size='three': must be int"),
+        ("size: int = print(3)", "parameter size"),
+        ("size: Number = 3", "parameter size"),
+    ],
+)
+def test_a_parameters_cell_holds_typed_literals_only(cell: str, message: str) -> None:
+    with pytest.raises(UserMistake) as caught:
+        parse(cell, "01_a")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_notebook_has_exactly_one_parameters_cell(count: int, tmp_path: Path) -> None:
+    import nbformat
+
+    made = project(tmp_path, "")
+    path = tmp_path / "notebooks" / "01_a.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    tagged = notebook.cells.pop(1)
+    for number in range(count):
+        notebook.cells.insert(1, nbformat.from_dict({**tagged, "id": f"p{number}"}))
+    nbformat.write(notebook, path)
+    with pytest.raises(UserMistake, match=f"has {count} cells tagged 'parameters', needs exactly one"):
+        resolve(made, "quick", "01_a")
+
+
+@pytest.mark.parametrize(
+    ("preset", "only", "message"),
+    [
+        ("quik", None, "preset='quik': unknown; did you mean 'quick'?"),
+        ("quick", ["07"], "only='07': no such notebook"),
+        ("quick", ["01_b"], "did you mean '01_a'?"),
+    ],
+)
+def test_unknown_names_are_answered_with_the_nearest(
+    preset: str, only: list[str] | None, message: str, tmp_path: Path
+) -> None:
+    made = project(tmp_path, "")
+    with pytest.raises(UserMistake) as caught:
+        (made.preset(preset), made.select(only))
+    assert message in str(caught.value)

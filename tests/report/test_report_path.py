@@ -1,0 +1,189 @@
+"""From parameters to the published index: each failure costs only itself, and nothing runs twice."""
+
+import html
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import urlparse
+from urllib.request import url2pathname
+
+import nbformat
+import pytest
+from project_factory import make_project, write_notebook
+
+from transnormer_lib import studies
+from transnormer_lib.report.pipeline import Job, missing_shares
+from transnormer_lib.report.project import Project
+
+slow = pytest.mark.slow
+COMMAND = [sys.executable, "-m", "transnormer_lib.cli", "report", "--cores", "2"]
+
+
+def report(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, "--root", str(project.root), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200)
+
+
+def index(project: Project) -> str:
+    return html.unescape((project.report_dir("quick") / "index.html").read_text())
+
+
+def executed_at(project: Project) -> dict[str, int]:
+    """When each executed notebook was written, in nanoseconds."""
+    return {path.stem: path.stat().st_mtime_ns for path in project.report_dir("quick").glob("*.ipynb")}
+
+
+KILL_THE_GUARD = "import os, signal, time\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return make_project(
+        tmp_path_factory.mktemp("project"),
+        {"01_good": ["size"], "02_raises": ["1 / 0"], "03_mistyped": ["size"], "04_lost": [KILL_THE_GUARD]},
+        {"03_mistyped": "sise: 4"},
+    )
+
+
+@pytest.fixture(scope="module")
+def first(project: Project) -> subprocess.CompletedProcess[str]:
+    """The first report on it, in which one notebook of four can run."""
+    return report(project)
+
+
+FAULTS = {
+    "02_raises": "code cell 2: ZeroDivisionError: division by zero",
+    "03_mistyped": "params/quick/03_mistyped.yaml: sise=4: no such parameter; did you mean 'size'?",
+    "04_lost": "its job was lost; see reports/quick/snakemake.log",
+}
+
+
+@slow
+def test_each_failure_is_one_line_and_stands_on_the_index(
+    first: subprocess.CompletedProcess[str], project: Project
+) -> None:
+    assert first.returncode == 2
+    assert first.stderr.splitlines() == [f"report: {name} failed: {line}" for name, line in FAULTS.items()]
+    assert [name for name, line in FAULTS.items() if line not in index(project)] == []
+
+
+@slow
+def test_the_others_are_published_all_the_same(
+    first: subprocess.CompletedProcess[str], project: Project
+) -> None:
+    assert (project.report_dir("quick") / "01_good.html").exists()
+    assert "report: 1 of 4 notebooks ran" in first.stdout
+    counts, address = first.stdout.splitlines()[-2:]
+    assert counts.startswith("claims: ")
+    assert Path(url2pathname(urlparse(address).path)) == project.report_dir("quick") / "index.html"
+
+
+@slow
+def test_what_is_put_right_runs_and_what_ran_does_not_run_again(
+    first: subprocess.CompletedProcess[str], project: Project
+) -> None:
+    before = executed_at(project)
+    (project.root / "params" / "quick" / "03_mistyped.yaml").write_text("size: 4")
+    for name in ("02_raises", "04_lost"):
+        write_notebook(project.notebook_path(name), ["size"])
+    done = report(project)
+    assert (done.returncode, done.stderr) == (0, "")
+    after = executed_at(project)
+    assert after["01_good"] == before["01_good"]
+    assert set(after) == set(project.notebooks)
+    assert [line for line in FAULTS.values() if line in index(project)] == []
+
+    again = report(project)
+    assert again.returncode == 0
+    assert "nothing changed" in again.stdout
+    assert executed_at(project) == after
+
+    _edit_prose(project, "01_good", "# A clearer title")
+    prose = report(project)
+    assert "nothing changed" in prose.stdout
+    assert "A clearer title" in (project.report_dir("quick") / "01_good.html").read_text()
+
+
+def _edit_prose(project: Project, notebook: str, text: str) -> None:
+    path = project.notebook_path(notebook)
+    content = nbformat.read(path, as_version=4)
+    content.cells[0].source = text
+    nbformat.write(content, path)
+
+
+@slow
+def test_ctrl_c_ends_everything_and_still_publishes(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    sleep = f"import os, time\nopen({str(pid_file)!r}, 'w').write(str(os.getpid()))\ntime.sleep(100)"
+    project = make_project(tmp_path, {"01_a": [sleep], "02_b": [sleep]})
+    command = [*COMMAND[:-1], "1", "--root", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    _wait_until(lambda: pid_file.exists() and pid_file.read_text() != "")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert len(err.splitlines()) == 2
+    assert "interrupted before its end" in err
+    assert "interrupted before it started" in err
+    assert [line for line in err.splitlines() if line.split("failed: ")[1] not in index(project)] == []
+    assert out.splitlines()[-1].startswith("file://")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid_file.read_text()), 0)
+
+
+def _wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
+
+
+def test_an_unknown_preset_leaves_no_folder_and_stands_on_the_overview(tmp_path: Path) -> None:
+    project = make_project(tmp_path, {"01_a": ["1"]})
+    done = report(project, "--preset", "quikc")
+    assert done.returncode == 2
+    assert done.stderr == "transnormer: preset='quikc': unknown; did you mean 'quick'?\n"
+    assert "preset='quikc': unknown" in html.unescape((tmp_path / "reports" / "index.html").read_text())
+    assert not (tmp_path / "reports" / "quikc").exists()
+
+
+@pytest.mark.parametrize(
+    ("stored", "shares"),
+    [
+        (set(), ["0of2", "1of2"]),
+        ({0, 2}, ["1of2"]),
+        ({1}, ["0of2"]),
+        ({0, 1, 2}, []),
+    ],
+    ids=["nothing-stored", "first-share-stored", "second-share-stored", "all-stored"],
+)
+def test_training_is_planned_only_for_runs_that_the_store_lacks(
+    stored: set[int], shares: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transnormer_lib.training import store
+
+    project = make_project(tmp_path, {"01_a": ["1"]})
+    preset = tmp_path / "params" / "quick" / "preset.yaml"
+    preset.write_text(preset.read_text().replace("runs_per_job: 1", "runs_per_job: 2"))
+    monkeypatch.setattr(studies, "has_study", lambda notebook: True)
+    monkeypatch.setattr(studies, "runs", lambda notebook, parameters: list(range(parameters["size"])))
+    found = SimpleNamespace(find=lambda run: run if run in stored else None)
+    monkeypatch.setattr(store, "RunStore", lambda: found)
+    assert missing_shares(project, "quick", Job("01_a", "digest", None)) == shares
+
+
+def test_a_record_that_is_not_ok_keeps_the_last_good_one(tmp_path: Path) -> None:
+    from transnormer_lib.report.records import Outcome, write_record
+
+    project = make_project(tmp_path, {"01_a": ["1"]})
+    good = write_record(project, Outcome("quick", "01_a", 0.0, {}, status="ok"))
+    for _ in range(2):
+        bad = write_record(project, Outcome("quick", "01_a", 1.0, {}, error="no"))
+        assert bad["last_good"] == good
+    assert json.loads((project.report_dir("quick") / "records" / "01_a.json").read_text()) == bad

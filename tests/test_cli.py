@@ -1,0 +1,98 @@
+"""The command answers at once, and a user's mistake is one line and exit code 2."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from transnormer_lib.cli import main
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import sys\nfrom transnormer_lib.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+    code += "print(sorted({'torch', 'numpy', 'papermill', 'pydantic', 'yaml', 'grimp'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", ["report", "claims"])
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([command, "--help"])
+    assert caught.value.code == 0
+    assert "--preset" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["reprot"], "invalid choice: 'reprot'"),
+        (["report", "--cores", "0"], "'0': must be a whole number of at least 1"),
+        (["report", "--cores", "two"], "'two': must be a whole number of at least 1"),
+        (["claims", "--", "--executor", "slurm"], "claims takes nothing after --"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistaken_option_is_refused_by_name(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "notebooks").mkdir()
+    preset = tmp_path / "params" / "quick" / "preset.yaml"
+    preset.parent.mkdir(parents=True)
+    preset.write_text(
+        "scale: quick\ndescription: A test.\ndevice: cpu\nthreads: 1\nminutes_per_notebook: 1\nruns_per_job: 1\n"
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["claims", "--preset", "quikc"], "transnormer: preset='quikc': unknown; did you mean 'quick'?"),
+        (
+            ["claims"],
+            "transnormer: preset='quick': has no report yet; run: transnormer report --preset quick",
+        ),
+        (["report", "--preset", "quikc"], "transnormer: preset='quikc': unknown; did you mean 'quick'?"),
+        (["report", "--only", "07"], "transnormer: only='07': no such notebook; there is: nothing"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_is_one_line_and_exit_code_two(
+    arguments: list[str], message: str, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--root", str(root)]) == 2
+    assert capsys.readouterr().err == message + "\n"
+
+
+def test_a_preset_that_is_wrong_itself_is_named_with_its_field(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    preset = root / "params" / "quick" / "preset.yaml"
+    preset.write_text(preset.read_text().replace("threads: 1", "threads: one"))
+    assert main(["claims", "--root", str(root)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("transnormer: params/quick/preset.yaml: threads: ")
+    assert "'one'" in error
+    assert error.count("\n") == 1
+
+
+def test_claims_prints_the_ledger_as_it_is(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    claim = {"id": "eq-9", "locus": "Eq. 9", "verdict": "verified"}
+    ledger = root / "reports" / "quick" / "claims.json"
+    ledger.parent.mkdir(parents=True)
+    ledger.write_text(json.dumps([claim]))
+    assert main(["claims", "--json", "--root", str(root)]) == 0
+    assert json.loads(capsys.readouterr().out) == [claim]
+    assert main(["claims", "--root", str(root)]) == 0
+    assert capsys.readouterr().out.split() == ["verified", "Eq.", "9", "eq-9"]

@@ -1,0 +1,72 @@
+"""The committed notebooks keep the project's form: nothing in them rots unseen."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transnormer_lib.report.parameters import declared, parameters_cell, resolve
+from transnormer_lib.report.project import Project
+from transnormer_lib.report.staleness import digest
+
+PROJECT = Project(Path(__file__).resolve().parents[1])
+each_notebook = pytest.mark.parametrize("notebook", PROJECT.notebooks)
+each_value_file = pytest.mark.parametrize(
+    "path", sorted(PROJECT.root.glob("params/*/*.yaml")), ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
+
+
+def cells(notebook: str) -> list[dict[str, Any]]:
+    return json.loads(PROJECT.notebook_path(notebook).read_text())["cells"]
+
+
+def test_numbers_are_unique_and_every_notebook_is_numbered() -> None:
+    numbers = [name.split("_")[0] for name in PROJECT.notebooks]
+    assert len(set(numbers)) == len(numbers) > 0
+    assert {path.stem for path in (PROJECT.root / "notebooks").glob("*.ipynb")} == set(PROJECT.notebooks)
+
+
+@each_notebook
+def test_a_notebook_holds_no_outputs(notebook: str) -> None:
+    code = [cell for cell in cells(notebook) if cell["cell_type"] == "code"]
+    assert [cell["id"] for cell in code if cell["outputs"] or cell["execution_count"] is not None] == []
+
+
+@each_notebook
+def test_a_cell_has_at_most_fifteen_lines_of_code(notebook: str) -> None:
+    code = [cell for cell in cells(notebook) if cell["cell_type"] == "code"]
+    own = parameters_cell(cells(notebook), notebook)["id"]
+    assert [c["id"] for c in code if c["id"] != own and len("".join(c["source"]).splitlines()) > 15] == []
+
+
+@each_notebook
+def test_parameters_come_before_everything_they_could_change(notebook: str) -> None:
+    code = [cell for cell in cells(notebook) if cell["cell_type"] == "code"]
+    assert code[0]["id"] == parameters_cell(cells(notebook), notebook)["id"]
+
+
+@each_notebook
+def test_every_parameter_is_explained_and_scale_is_one_of_them(notebook: str) -> None:
+    parameters = declared(PROJECT, notebook)
+    assert [p.name for p in parameters if not p.comment] == []
+    assert [p.annotation for p in parameters if p.name == "scale"] == ["str"]
+
+
+@each_notebook
+def test_a_notebook_has_every_module_that_it_imports(notebook: str) -> None:
+    assert digest(PROJECT, notebook, {})
+
+
+@each_value_file
+def test_every_value_of_every_preset_fits_its_notebook(path: Path) -> None:
+    if path.stem == "preset":
+        assert PROJECT.preset(path.parent.name).scale == path.parent.name
+    else:
+        assert resolve(PROJECT, path.parent.name, path.stem)["scale"] == path.parent.name
+
+
+@pytest.mark.parametrize("preset", PROJECT.presets)
+def test_every_preset_speaks_about_every_notebook(preset: str) -> None:
+    spoken = {path.stem for path in (PROJECT.root / "params" / preset).glob("*.yaml")}
+    assert spoken == {*PROJECT.notebooks, "preset"}

@@ -1,0 +1,110 @@
+"""The ``transnormer`` command: the only module that knows all parts.
+
+Exit codes: 0 everything asked for was done; 1 something failed; 2 a user's mistake, said in one line; 130
+interrupted. Imports are lazy, so that ``--help`` answers at once.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from transnormer_lib import __version__
+
+
+def _report(options: argparse.Namespace) -> int:
+    from transnormer_lib.report.make import make_report
+    from transnormer_lib.report.project import find_project
+
+    project = find_project(options.root)
+    return make_report(project, options.preset, options.only, options.cores, options.snakemake)
+
+
+def _claims(options: argparse.Namespace) -> int:
+    import json
+
+    from transnormer_lib.report.project import UserMistake, find_project
+
+    project = find_project(options.root)
+    project.preset(options.preset)
+    path = project.report_dir(options.preset) / "claims.json"
+    if not path.exists():
+        raise UserMistake(
+            f"preset={options.preset!r}: has no report yet; run: transnormer report --preset {options.preset}"
+        )
+    if options.json:
+        print(path.read_text(), end="")
+        return 0
+    for claim in json.loads(path.read_text()):
+        print(f"{claim['verdict']:15} {claim['locus']:20} {claim['id']}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="transnormer",
+        description="Check 'The Devil in Linear Transformer' (TransNormer) claim by claim.",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--preset", default="quick", help="the scale, a folder of params/ (default: quick)")
+    common.add_argument("--root", type=Path, default=None, help=argparse.SUPPRESS)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    report = commands.add_parser(
+        "report",
+        parents=[common],
+        help="run what is stale, publish reports/PRESET/index.html",
+        epilog="What follows -- goes to Snakemake: transnormer report --preset paper -- --executor slurm",
+    )
+    report.add_argument("--only", nargs="+", metavar="NN", help="notebooks by number or name (default: all)")
+    report.add_argument(
+        "--cores", type=_positive, default=os.cpu_count() or 1, help="jobs at a time (default: all cores)"
+    )
+    report.set_defaults(run=_report)
+
+    claims = commands.add_parser("claims", parents=[common], help="print the verdicts of the last report")
+    claims.add_argument("--json", action="store_true", help="the whole ledger as JSON")
+    claims.set_defaults(run=_claims)
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number of at least 1")
+    return int(text)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of the console script; returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    end = given.index("--") if "--" in given else len(given)
+    parser = _parser()
+    options = parser.parse_args(given[:end])
+    options.snakemake = given[end + 1 :]
+    if options.snakemake and options.command != "report":
+        parser.error(f"{options.command} takes nothing after --")
+    # `kill` and a closed terminal end a report as Ctrl-C does: jobs stopped, index built.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.default_int_handler)
+    try:
+        return options.run(options)
+    except BrokenPipeError:
+        sys.stdout = None  # nobody listens, so nothing is to be flushed at exit
+        return 0
+    except KeyboardInterrupt:
+        print("transnormer: interrupted", file=sys.stderr)
+        return 130
+    except ValueError as mistake:
+        from transnormer_lib.report.project import UserMistake
+
+        if not isinstance(mistake, UserMistake):
+            raise
+        print(f"transnormer: {mistake}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

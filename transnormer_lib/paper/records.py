@@ -1,0 +1,59 @@
+"""Read this package's YAML files into strictly typed, immutable records; errors name the place."""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+R = TypeVar("R", bound="Record")
+PACKAGE = Path(__file__).parent
+
+# The C parser is about ten times faster; it is absent from PyYAML builds without libyaml.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Record(BaseModel):
+    """A record that refuses unknown fields, wrong types and later changes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of one YAML file. Raises ValueError naming the file where it is not YAML."""
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path.name}: not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def read_list(path: Path) -> list[Any]:
+    """The entries of a YAML file that holds a list; an empty file has none."""
+    content = read_yaml(path)
+    if content is None:
+        return []
+    if not isinstance(content, list):
+        raise ValueError(f"{path.name}: must hold a list of entries, found {type(content).__name__}")
+    return content
+
+
+def build(record: type[R], fields: Any, where: str) -> R:
+    """``record(**fields)``. Raises ValueError ``WHERE: FIELD=VALUE: RULE`` for the first few faults."""
+    if not isinstance(fields, dict):
+        raise ValueError(f"{where}: must be a mapping of fields, found {fields!r}")
+    try:
+        return record(**fields)
+    except ValidationError as error:
+        raise ValueError(f"{where}: {_faults(error)}") from None
+    except TypeError as error:  # a key that is not a string
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _faults(error: ValidationError) -> str:
+    lines = []
+    for fault in error.errors()[:3]:
+        name = ".".join(str(part) for part in fault["loc"])
+        rule = fault["msg"].removeprefix("Value error, ")
+        value = "" if fault["type"] in ("missing", "value_error") else f"={fault['input']!r}"
+        lines.append(f"{name}{value}: {rule}" if name else rule)
+    return "; ".join(dict.fromkeys(lines))

@@ -1,0 +1,253 @@
+"""Run one notebook with papermill, and believe it only after looking.
+
+``python -m transnormer_lib.report.guard --preset quick 01_gradient_theory``
+
+papermill alone lets several failures pass: a killed kernel leaves cells marked "completed", ``sys.exit(0)``
+ends a notebook silently, an unknown parameter is only printed. So parameters are checked before the run, and
+afterwards every code cell must have been executed without an error. Whatever happens, a record says how it
+ended; the last good copy of an executed notebook is replaced only by a better one.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from transnormer_lib.report.evidence import PROVENANCE_MIME
+from transnormer_lib.report.project import INTERRUPTED, Project, UserMistake, find_project
+from transnormer_lib.report.records import Outcome, write_record
+from transnormer_lib.report.signals import ENDING, undisturbed
+
+_DEAD = "the kernel died (killed, or out of memory)"
+
+
+class NotebookFailed(RuntimeError):
+    """The notebook did not run to its end; the message is one line."""
+
+
+# Raised by signal handlers within asyncio's loop, which lets through KeyboardInterrupt and SystemExit alone.
+class TimeLimit(KeyboardInterrupt):
+    """The notebook has used up its time."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked for an end."""
+
+
+def one_line(text: str, limit: int = 300) -> str:
+    """The text's first non-empty line without colour codes, cut where it gets too long."""
+    import re
+
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    line = next((line.strip() for line in plain.splitlines() if line.strip()), "")
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def _code(notebook: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The code cells with their numbers in the source notebook, which has no injected cell."""
+    number = 0
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            number += "injected-parameters" not in cell.get("metadata", {}).get("tags", [])
+            yield number, cell
+
+
+def check_executed(notebook: dict[str, Any]) -> None:
+    """Raise :class:`NotebookFailed` unless every non-empty code cell ran and none ended in an error."""
+    for number, cell in _code(notebook):
+        for output in cell.get("outputs", []):
+            if output.get("output_type") != "error":
+                continue
+            name, value = output.get("ename", "error"), one_line(output.get("evalue", ""))
+            if name == "SystemExit":
+                raise NotebookFailed(f"code cell {number} ended the notebook with sys.exit({value})")
+            if name == "DataUnavailable":
+                raise NotebookFailed(value)
+            raise NotebookFailed(f"code cell {number}: {name}: {value}")
+    for number, cell in _code(notebook):
+        if "".join(cell["source"]).strip() and cell.get("execution_count") is None:
+            raise NotebookFailed(f"code cell {number} never ran")
+
+
+def _found_provenance(notebook: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for _, cell in _code(notebook):
+        for output in cell.get("outputs", []):
+            for key, value in output.get("data", {}).get(PROVENANCE_MIME, {}).items():
+                found[key] = {**found.get(key, {}), **value} if isinstance(value, dict) else value
+    return found
+
+
+def _execute(
+    project: Project, notebook: str, parameters: dict[str, Any], partial: Path, minutes: float
+) -> None:
+    import logging
+
+    import papermill
+    from nbclient.exceptions import DeadKernelError
+    from papermill.exceptions import PapermillExecutionError
+
+    from transnormer_lib.report.kernel import ThisInterpreterKernel, kill_kernel, reap_kernel
+
+    def on_alarm(_signal: int, _frame: object) -> None:
+        kill_kernel()
+        raise TimeLimit
+
+    logging.getLogger("papermill").setLevel(logging.CRITICAL)  # the one line that says what failed is ours
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
+    try:
+        papermill.execute_notebook(
+            project.notebook_path(notebook),
+            partial,
+            parameters=parameters,
+            kernel_name="python3",
+            kernel_manager_class=ThisInterpreterKernel,
+            cwd=str(project.root),
+            progress_bar=False,
+            coalesce_streams=True,
+            start_timeout=300,  # generous: a busy machine is not a fault of the notebook
+            iopub_timeout=60,
+        )
+    except PapermillExecutionError:
+        pass  # the error is in the partial notebook, where check_executed finds it
+    except DeadKernelError:
+        raise NotebookFailed(_DEAD) from None
+    except TimeLimit:
+        raise NotebookFailed(
+            f"stopped after {minutes:g} minutes, the preset's limit for one notebook"
+        ) from None
+    except Exception:
+        # A kernel that dies between two cells surfaces as whatever the next request to it runs into.
+        if (process := ThisInterpreterKernel.process) is not None and process.poll() is not None:
+            raise NotebookFailed(_DEAD) from None
+        raise
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        reap_kernel()
+
+
+def _prepare_environment(threads: int) -> None:
+    """What the kernel inherits: its thread count, silent progress bars."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    os.environ["TQDM_DISABLE"] = "1"
+    os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
+
+
+def _read(partial: Path) -> dict[str, Any] | None:
+    """What papermill has saved of the executed copy; None where that is nothing or is cut off."""
+    try:
+        return json.loads(partial.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str, Any]:
+    """Run it; write and return its record. Raises :class:`UserMistake` only for an unknown preset.
+
+    Success moves the executed copy to ``reports/<preset>/<notebook>.ipynb``; otherwise what there is of it
+    goes to ``failed/`` beside it and the last good copy stays.
+    """
+    from transnormer_lib.provenance.environment import peak_memory_bytes, provenance
+    from transnormer_lib.report import parameters as notebook_parameters
+    from transnormer_lib.report.staleness import digest
+
+    preset = project.preset(preset_name)
+    partial = project.report_dir(preset_name) / ".partial" / f"{notebook}.ipynb"
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    partial.unlink(missing_ok=True)
+    _prepare_environment(preset.threads)
+    outcome, clock = Outcome(preset_name, notebook, time.time(), provenance()), time.perf_counter()
+    try:
+        outcome.parameters = notebook_parameters.resolve(project, preset_name, notebook)
+        outcome.digest = digest(project, notebook, outcome.parameters)
+        _execute(project, notebook, outcome.parameters, partial, preset.minutes_per_notebook)
+        check_executed(json.loads(partial.read_text()))
+        outcome.status = "ok"
+    except UserMistake as problem:
+        outcome.error, outcome.mistake = str(problem), True
+    except NotebookFailed as problem:
+        outcome.error = str(problem)
+    except KeyboardInterrupt:
+        outcome.status, outcome.error = "interrupted", "interrupted before its end"
+    except Exception as problem:
+        outcome.error = one_line(f"{type(problem).__name__}: {problem}")
+    with undisturbed():
+        outcome.wall_seconds = time.perf_counter() - clock
+        outcome.peak_memory_bytes = peak_memory_bytes(children=True)
+        executed = _read(partial)
+        outcome.shown = _found_provenance(executed) if executed else {}
+        _publish(project.report_dir(preset_name), outcome, partial, readable=executed is not None)
+        return write_record(project, outcome)
+
+
+def _publish(out: Path, outcome: Outcome, partial: Path, *, readable: bool) -> None:
+    """Put the executed copy where its status says."""
+    good, bad = out / f"{outcome.notebook}.ipynb", out / "failed" / f"{outcome.notebook}.ipynb"
+    if outcome.status == "ok":
+        partial.replace(good)
+        bad.unlink(missing_ok=True)
+    elif readable:
+        bad.parent.mkdir(exist_ok=True)
+        partial.replace(bad)
+    else:
+        partial.unlink(missing_ok=True)
+        bad.unlink(missing_ok=True)
+
+
+def _say(line: str) -> None:
+    """One write per line, since several jobs share the terminal."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0: it ran; 1: it failed; 2: a user's mistake; 130: interrupted. One line says why."""
+    parser = argparse.ArgumentParser(prog="python -m transnormer_lib.report.guard", description=__doc__)
+    parser.add_argument("--preset", required=True, help="the scale, a folder of params/")
+    parser.add_argument(
+        "--root", type=Path, default=None, help="the project's folder (default: the current one)"
+    )
+    parser.add_argument("notebook", help="number or name")
+    options = parser.parse_args(arguments)
+
+    def on_signal(_signal: int, _frame: object) -> None:
+        # Once is enough: what follows is the clean-up, which a second signal must not cut short.
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)
+        if "transnormer_lib.report.kernel" in sys.modules:
+            sys.modules["transnormer_lib.report.kernel"].kill_kernel()
+        raise Stopped
+
+    for number in ENDING:
+        signal.signal(number, on_signal)
+    try:
+        project = find_project(options.root)
+        (notebook,) = project.select([options.notebook])
+        _say(f"  {notebook}: runs")
+        record = run_notebook(project, options.preset, notebook)
+    except UserMistake as mistake:
+        print(mistake, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:  # before there was anything to record
+        return INTERRUPTED
+    seconds = record["provenance"]["wall_seconds"]
+    print(
+        f"  {notebook}: {'done' if record['status'] == 'ok' else record['status']}, {seconds:.0f} s",
+        flush=True,
+    )
+    if record["status"] == "ok":
+        return 0
+    print(f"{notebook}: {record['error']}", file=sys.stderr)
+    return INTERRUPTED if record["status"] == "interrupted" else 2 if record["mistake"] else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,284 @@
+"""The report of one preset: ledger, one page per notebook, and the index that leads to all of it.
+
+``build_report`` reads what the last runs left and never runs a notebook. A notebook that failed, or whose
+page cannot be made, costs only itself: it is named on the index, and everything else is built.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transnormer_lib.paper.claims import Claim, load
+from transnormer_lib.report.cards import PAPERS
+from transnormer_lib.report.ledger import (
+    Ledger,
+    Run,
+    counts,
+    judge_claims,
+    last_run,
+    write_claims,
+    write_if_changed,
+)
+from transnormer_lib.report.notebook_page import Notebook, load_notebook, write_notebook_page
+from transnormer_lib.report.pages import (
+    PageError,
+    claim_rows,
+    commit_text,
+    content_digest,
+    date_text,
+    html_page,
+    is_current,
+    memory_text,
+)
+from transnormer_lib.report.project import Project, UserMistake
+from transnormer_lib.report.verdicts import FAILURES
+
+# These counts stand on the scoreboard even where they are zero: their absence would be news.
+_ALWAYS = ("refuted", "not reproduced", "not run")
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A notebook that did not finish or whose results cannot be shown, and why, in one line."""
+
+    notebook: str
+    line: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What ``build_report`` made: the page to open, the verdicts' counts, and the notebooks that failed."""
+
+    index_path: Path
+    counts: dict[str, int]
+    failed: list[Failed]
+
+
+def build_report(root: Path, preset: str, claims: Sequence[Claim] | None = None) -> Summary:
+    """Judge all claims on what lies in ``reports/<preset>/`` and write claims.json, the pages and the index.
+
+    ``claims`` replaces the package's own. Nothing is written that would not change.
+    """
+    project = Project(root)
+    report_dir = project.report_dir(preset)
+    scale, description = project.preset(preset).scale, project.preset(preset).description
+    claims = load() if claims is None else claims
+    notebooks, failed = _load_notebooks(project)
+    ledger = judge_claims(report_dir, scale, claims, [notebook.name for notebook in notebooks])
+    write_claims(report_dir / "claims.json", ledger.claims)
+    runs = {notebook.name: last_run(report_dir, notebook.name) for notebook in notebooks}
+    failed += [
+        Failed(run.notebook, str(run.error))
+        for run in runs.values()
+        if run.status in ("failed", "interrupted")
+    ]
+    failed += [Failed(name, line) for name, line in ledger.problems.items()]
+    for position, notebook in enumerate(notebooks):
+        before = notebooks[position - 1] if position else None
+        after = notebooks[position + 1] if position + 1 < len(notebooks) else None
+        own = [claim for claim in claims if claim.notebook == notebook.name]
+        try:
+            write_notebook_page(report_dir, notebook, runs[notebook.name], own, ledger, (before, after))
+        except ValueError as fault:
+            (report_dir / f"{notebook.name}.html").unlink(
+                missing_ok=True
+            )  # an old page would pass for this one
+            failed.append(Failed(notebook.name, f"its page cannot be made: {fault}"))
+    _write_index(report_dir, scale, description, notebooks, runs, claims, ledger, failed)
+    return Summary(report_dir / "index.html", counts(ledger.claims), failed)
+
+
+def build_overview(root: Path, mistake: str | None) -> Path:
+    """Write ``reports/index.html``, which leads to every preset's report.
+
+    ``mistake`` is the line with which the last command was refused, shown on top.
+    """
+    import json
+
+    project = Project(root)
+    presets = []
+    for name in project.presets:
+        claims_path = project.report_dir(name) / "claims.json"
+        try:
+            description = project.preset(name).description
+        except UserMistake as fault:
+            description = str(fault)
+        made = claims_path.exists() and (project.report_dir(name) / "index.html").exists()
+        presets.append(
+            {
+                "name": name,
+                "description": description,
+                "href": f"{name}/index.html" if made else None,
+                "status": "" if made else "not made yet",
+                "counts": counts(json.loads(claims_path.read_text(encoding="utf-8"))) if made else None,
+            }
+        )
+    path = project.root / "reports" / "index.html"
+    page = html_page(
+        "overview.html.j2", digest=None, page_title="TransNormer companion", presets=presets, mistake=mistake
+    )
+    write_if_changed(path, page)
+    return path
+
+
+def _load_notebooks(project: Project) -> tuple[list[Notebook], list[Failed]]:
+    notebooks, failed = [], []
+    for name in project.notebooks:
+        try:
+            notebooks.append(load_notebook(project.notebook_path(name)))
+        except PageError as fault:
+            failed.append(Failed(name, str(fault)))
+    return notebooks, failed
+
+
+def _write_index(
+    report_dir: Path,
+    scale: str,
+    description: str,
+    notebooks: Sequence[Notebook],
+    runs: Mapping[str, Run],
+    claims: Sequence[Claim],
+    ledger: Ledger,
+    failed: Sequence[Failed],
+) -> None:
+    path = report_dir / "index.html"
+    have_page = {notebook.name for notebook in notebooks if (report_dir / f"{notebook.name}.html").exists()}
+    records = [runs[notebook.name].record for notebook in notebooks if runs[notebook.name].record]
+    judged = [(claim.model_dump(), vars(ledger.judgements[claim.id])) for claim in claims]
+    texts = [(notebook.name, notebook.title, notebook.abstract) for notebook in notebooks]
+    statuses = [(run.notebook, run.status, run.error) for run in runs.values()]
+    content = (
+        report_dir.name,
+        scale,
+        description,
+        judged,
+        texts,
+        statuses,
+        records,
+        failed,
+        sorted(have_page),
+    )
+    digest = content_digest(*content)
+    if is_current(path, digest):
+        return
+    rows = claim_rows(claims, ledger, here="index", anchored=None)
+    missing = Counter(str(row["reason"]) for row in rows if row["verdict"] == "not run")
+    found = counts(rows)
+    page = html_page(
+        "index.html.j2",
+        digest=digest,
+        page_title=f"TransNormer companion: {report_dir.name}",
+        preset=report_dir.name,
+        scale=scale,
+        description=description.rstrip("."),
+        broken=[_broken(item, have_page) for item in failed],
+        counts=found,
+        always=_ALWAYS,
+        decided=sum(found.values()) - found["not run"] - found["undecided"],
+        run_facts=_run_facts(records, len(notebooks)),
+        failed=[{**row, "anchored": False} for row in rows if row["verdict"] in FAILURES],
+        not_run=found["not run"],
+        total=len(rows),
+        reasons=missing.most_common(),
+        notebooks=[_notebook_item(n, runs[n.name], claims, ledger, have_page, failed) for n in notebooks],
+        papers=_papers(claims, rows),
+        command=f"make report PRESET={report_dir.name}",
+        provenance=_shared_provenance(records),
+        files=[f"{n.name}.ipynb" for n in notebooks if (report_dir / f"{n.name}.ipynb").exists()],
+    )
+    write_if_changed(path, page)
+
+
+def _broken(item: Failed, have_page: set[str]) -> dict[str, str]:
+    return {
+        "name": item.notebook,
+        "line": item.line,
+        "href": f"{item.notebook}.html" if item.notebook in have_page else "#notebooks",
+    }
+
+
+def _notebook_item(
+    notebook: Notebook,
+    run: Run,
+    claims: Sequence[Claim],
+    ledger: Ledger,
+    have_page: set[str],
+    failed: Sequence[Failed],
+) -> dict[str, Any]:
+    lines = [item.line for item in failed if item.notebook == notebook.name]
+    seconds = (run.record.get("provenance") or {}).get("wall_seconds")
+    own = [
+        {"verdict": ledger.judgements[claim.id].verdict}
+        for claim in claims
+        if claim.notebook == notebook.name
+    ]
+    ran = f"ran in {seconds:.0f} s" if run.status == "ok" and seconds is not None else run.status
+    return {
+        "title": notebook.title,
+        "abstract": notebook.abstract,
+        "href": f"{notebook.name}.html" if notebook.name in have_page else None,
+        "status": ran if run.status != "ok" or not lines else "ran, with a problem",
+        "bad": bool(lines),
+        "line": "; ".join(lines) or None,
+        "counts": counts(own) if own else None,
+    }
+
+
+def _papers(claims: Sequence[Claim], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    by_claim = {row["id"]: row for row in rows}
+    papers = []
+    for paper, title in PAPERS.items():
+        groups: dict[str, list[Mapping[str, Any]]] = {}
+        for claim in claims:
+            if claim.paper == paper:
+                groups.setdefault(claim.locus, []).append(by_claim[claim.id])
+        if groups:
+            papers.append({"anchor": f"paper-{paper}", "title": title, "groups": _groups(groups)})
+    return papers
+
+
+def _groups(groups: Mapping[str, list[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    found = []
+    for locus in sorted(groups, key=_natural):
+        present = [verdict for verdict, count in counts(groups[locus]).items() if count]
+        found.append({"locus": locus, "rows": groups[locus], "verdicts": present})
+    return found
+
+
+def _natural(locus: str) -> list[tuple[int, str]]:
+    """A key that puts Equation 9 before Equation 10."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", locus)]
+
+
+def _run_facts(records: Sequence[Mapping[str, Any]], notebooks: int) -> list[tuple[str, str]]:
+    provenances = [record.get("provenance") or {} for record in records]
+    seconds = [p["wall_seconds"] for p in provenances if isinstance(p.get("wall_seconds"), int | float)]
+    memory = [
+        p["peak_memory_bytes"] for p in provenances if isinstance(p.get("peak_memory_bytes"), int | float)
+    ]
+    ran = sum(record.get("status") == "ok" for record in records)
+    facts = [("notebooks", f"{ran} of {notebooks} ran")]
+    if seconds:
+        facts.append(("time", f"{sum(seconds) / 60:.1f} minutes over all notebooks"))
+    if memory:
+        facts.append(("largest memory", str(memory_text(max(memory)))))
+    started = sorted(str(p["started"]) for p in provenances if p.get("started"))
+    if started:
+        facts.append(("last run", str(date_text(started[-1]))))
+    return facts
+
+
+def _shared_provenance(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """What the runs were made with; where they differ, every value is named."""
+    provenances = [record.get("provenance") or {} for record in records]
+    values = {
+        "commit": [commit_text(p) for p in provenances],
+        "python": [p.get("python") or (p.get("versions") or {}).get("python") for p in provenances],
+        "torch": [(p.get("versions") or {}).get("torch") for p in provenances],
+        "device": [p.get("device") for p in provenances],
+    }
+    distinct = {name: dict.fromkeys(str(v) for v in found if v) for name, found in values.items()}
+    return [(name, "; ".join(found)) for name, found in distinct.items() if found]

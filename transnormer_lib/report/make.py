@@ -1,0 +1,95 @@
+"""``make report``: run what is stale, then build ledger, pages and index, whatever happened before."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+
+from transnormer_lib.report.pipeline import is_current, plan, run
+from transnormer_lib.report.project import INTERRUPTED, Project, UserMistake
+from transnormer_lib.report.records import write_json
+from transnormer_lib.report.signals import undisturbed
+from transnormer_lib.report.staleness import refresh_markdown
+
+
+def make_report(
+    project: Project, preset: str, only: list[str] | None, cores: int, snakemake: Sequence[str]
+) -> int:
+    """Returns the exit code: 0 only if every selected notebook ran.
+
+    A mistake in one notebook's parameters costs that notebook alone. Raises :class:`UserMistake` for an
+    unknown preset or notebook, after saying so in ``reports/index.html``.
+    """
+    from transnormer_lib.report.index import build_overview
+
+    try:
+        project.preset(preset)
+        selected = project.select(only)
+    except UserMistake as mistake:
+        build_overview(project.root, str(mistake))
+        raise
+    with _alone(project, preset):
+        return _make(project, preset, selected, cores, snakemake)
+
+
+@contextmanager
+def _alone(project: Project, preset: str) -> Iterator[None]:
+    """Two reports of one preset at a time would run each notebook twice. A killed process leaves no lock."""
+    from filelock import FileLock, Timeout
+
+    out = project.report_dir(preset)
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(out / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise UserMistake(f"preset={preset!r}: another report on it is being made") from None
+
+
+def _make(
+    project: Project, preset: str, selected: Sequence[str], cores: int, snakemake: Sequence[str]
+) -> int:
+    from transnormer_lib.report.index import build_overview, build_report
+
+    clock = time.perf_counter()
+    jobs = plan(project, preset, selected)
+    stale = [job for job in jobs if not is_current(project, preset, job)]
+    if stale:
+        names = ", ".join(job.notebook for job in stale)
+        print(f"report: {len(stale)} of {len(jobs)} notebooks to run: {names}", flush=True)
+    else:
+        print(f"report: nothing changed, none of {len(jobs)} notebooks runs again", flush=True)
+    code = run(project, preset, stale, cores, snakemake) if stale else 0
+    with undisturbed() if code == INTERRUPTED else nullcontext():
+        _refresh_prose(project, preset)
+        summary = build_report(project.root, preset)
+        build_overview(project.root, None)
+    ran = [job.notebook for job in jobs if is_current(project, preset, job)]
+    # One that ran may still fail here: its measurements cannot be judged, or its page cannot be made.
+    failed = [fault for fault in summary.failed if fault.notebook in selected]
+    for fault in failed:
+        print(f"report: {fault.notebook} failed: {fault.line}", file=sys.stderr)
+    print(f"report: {len(ran)} of {len(jobs)} notebooks ran, {time.perf_counter() - clock:.0f} s")
+    print("claims: " + ", ".join(f"{count} {verdict}" for verdict, count in summary.counts.items()))
+    print(summary.index_path.resolve().as_uri(), flush=True)
+    if code == INTERRUPTED:
+        return INTERRUPTED
+    if any(job.mistake for job in jobs):
+        return 2
+    return 0 if len(ran) == len(jobs) and not failed else 1
+
+
+def _refresh_prose(project: Project, preset: str) -> None:
+    """Bring edited markdown into the executed notebooks whose code is unchanged."""
+    for notebook in project.notebooks:
+        path = project.report_dir(preset) / f"{notebook}.ipynb"
+        if not path.exists():
+            continue
+        try:
+            executed = json.loads(path.read_text())
+            source = json.loads(project.notebook_path(notebook).read_text())
+        except ValueError:  # not a notebook: that was found, and said, before
+            continue
+        if refresh_markdown(source, executed):
+            write_json(path, executed)

@@ -1,0 +1,124 @@
+"""The parameters of a notebook: read from its one ``parameters`` cell, and checked strictly.
+
+papermill itself only prints a warning for a name it does not know and checks no types, so that a mistyped
+parameter would silently run with its default. Here it is refused before anything runs.
+"""
+
+import ast
+import io
+import tokenize
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from transnormer_lib.report.project import Project, UserMistake, nearest
+
+_TYPES: dict[str, Any] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "str": str,
+    "list": list,
+    "dict": dict,
+    "tuple": tuple,
+    "Literal": Literal,
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One line of a parameters cell: ``name: type = default  # comment``."""
+
+    name: str
+    annotation: str
+    type: Any
+    default: Any
+    comment: str
+
+
+def parameters_cell(cells: list[dict[str, Any]], notebook: str) -> dict[str, Any]:
+    """The one cell tagged ``parameters``; any other number of them is refused."""
+    found = [cell for cell in cells if "parameters" in cell.get("metadata", {}).get("tags", [])]
+    if len(found) != 1:
+        raise UserMistake(f"{notebook}: has {len(found)} cells tagged 'parameters', needs exactly one")
+    return found[0]
+
+
+def parse(source: str, notebook: str) -> list[Parameter]:
+    """The parameters that a cell's source declares. Raises :class:`UserMistake` for any other line."""
+    comments = {
+        token.start[0]: token.string.lstrip("# ").strip()
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    found = []
+    for node in ast.parse(source).body:
+        if not (
+            isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None
+        ):
+            line = source.splitlines()[node.lineno - 1]
+            raise UserMistake(
+                f"{notebook}: parameters cell: {line!r}: must be 'name: type = default  # comment'"
+            )
+        annotation = ast.unparse(node.annotation)
+        try:
+            kind = eval(annotation, {"__builtins__": {}}, _TYPES)
+            default = ast.literal_eval(node.value)
+        except (NameError, TypeError, ValueError) as error:
+            raise UserMistake(f"{notebook}: parameter {node.target.id}: {error}") from None
+        name = node.target.id
+        _check(notebook, name, annotation, kind, default)
+        found.append(
+            Parameter(name, annotation, kind, default, comments.get(node.end_lineno or node.lineno, ""))
+        )
+    return found
+
+
+def _check(notebook: str, name: str, annotation: str, kind: Any, value: Any) -> None:
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        # Strict: nothing is converted, but for a whole number where a float is meant.
+        TypeAdapter(kind).validate_python(value, strict=True)
+    except ValidationError as error:
+        raise UserMistake(
+            f"{notebook}: {name}={value!r}: must be {annotation} ({error.errors()[0]['msg']})"
+        ) from None
+
+
+def declared(project: Project, notebook: str) -> list[Parameter]:
+    """The parameters of a notebook in the checkout."""
+    import json
+
+    path = project.notebook_path(notebook)
+    try:
+        cells = json.loads(path.read_text())["cells"]
+    except (ValueError, KeyError) as error:
+        raise UserMistake(f"{notebook}: not a notebook: {error}") from None
+    source = parameters_cell(cells, notebook)["source"]
+    try:
+        return parse("".join(source), notebook)
+    except SyntaxError as error:
+        raise UserMistake(f"{notebook}: parameters cell, line {error.lineno}: {error.msg}") from None
+
+
+def resolve(project: Project, preset: str, notebook: str) -> dict[str, Any]:
+    """Every parameter of the notebook with the value it has under the preset.
+
+    Raises :class:`UserMistake` for a name that the notebook does not have (naming the nearest), a value of
+    the wrong type, and a ``scale`` that is not the preset's.
+    """
+    known = {p.name: p for p in declared(project, notebook)}
+    values: Mapping[str, Any] = project.values(preset, notebook)
+    where = f"params/{preset}/{notebook}.yaml"
+    for name, value in values.items():
+        if name not in known:
+            raise UserMistake(f"{where}: {name}={value!r}: no such parameter{nearest(name, list(known))}")
+        _check(where, name, known[name].annotation, known[name].type, value)
+    resolved = {name: values.get(name, p.default) for name, p in known.items()}
+    if "scale" in known:
+        scale = project.preset(preset).scale
+        if values.get("scale", scale) != scale:
+            raise UserMistake(f"{where}: scale={values['scale']!r}: the preset's is {scale!r}")
+        resolved["scale"] = scale
+    return resolved

@@ -1,0 +1,74 @@
+"""``reports/<preset>/records/<notebook>.json``: how a notebook's last run ended, and where and how it ran."""
+
+import json
+import os
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from transnormer_lib.report.project import Project
+
+Status = Literal["ok", "failed", "interrupted"]
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    partial.replace(path)
+
+
+def read_record(project: Project, preset: str, notebook: str) -> dict[str, Any] | None:
+    """None where there is no readable record."""
+    try:
+        return json.loads((project.report_dir(preset) / "records" / f"{notebook}.json").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+@dataclass
+class Outcome:
+    """How one attempt to run a notebook ended."""
+
+    preset: str
+    notebook: str
+    started: float  # seconds since 1970
+    circumstances: dict[str, Any]  # of ``provenance.environment.provenance``
+    status: Status = "failed"
+    error: str | None = None  # one line, unless ok
+    mistake: bool = False  # the error is the user's to put right
+    parameters: dict[str, Any] = field(default_factory=dict)
+    digest: str | None = None  # of ``report.staleness``; None where it could not be computed
+    shown: dict[str, Any] = field(default_factory=dict)  # what the notebook itself told: ``report.evidence``
+    wall_seconds: float = 0.0
+    peak_memory_bytes: int = 0  # of the kernel
+
+
+def write_record(project: Project, outcome: Outcome) -> dict[str, Any]:
+    """Write and return the record. One that is not ok keeps the last good one under ``last_good``."""
+    before = read_record(project, outcome.preset, outcome.notebook) or {}
+    record = {
+        "notebook": outcome.notebook,
+        "status": outcome.status,
+        "error": outcome.error,
+        "mistake": outcome.mistake,
+        "preset": outcome.preset,
+        "parameters": outcome.parameters,
+        "digest": outcome.digest,
+        "provenance": {
+            **outcome.shown,
+            **outcome.circumstances,
+            "seeds": outcome.parameters.get("seeds", outcome.parameters.get("seed")),
+            "data": outcome.shown.get("data", {}),
+            "started": datetime.fromtimestamp(outcome.started, UTC).isoformat(timespec="seconds"),
+            "wall_seconds": round(outcome.wall_seconds, 2),
+            "peak_memory_bytes": outcome.peak_memory_bytes,
+            "command": f"make report PRESET={outcome.preset} ONLY={outcome.notebook.split('_')[0]}",
+        },
+    }
+    if outcome.status != "ok":
+        record["last_good"] = before if before.get("status") == "ok" else before.get("last_good")
+    write_json(project.report_dir(outcome.preset) / "records" / f"{outcome.notebook}.json", record)
+    return record

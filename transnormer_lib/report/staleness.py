@@ -1,0 +1,84 @@
+"""When is an executed notebook stale? When its digest changes.
+
+The digest covers the source of the notebook's code cells, its resolved parameters, and every project module
+that the code imports, directly or not, with the YAML that those modules own. Prose is not in it: edited
+markdown is copied into the executed notebook (:func:`refresh_markdown`) and costs a rendering only. Claims
+are not in it either: the ledger judges anew each time.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from transnormer_lib.provenance.imports import closure, imported_modules, path_of, source_digest
+from transnormer_lib.report.project import Project, UserMistake
+
+_JUDGED_ANEW = "transnormer_lib.paper.claims"
+
+
+def code_cells(notebook: dict[str, Any]) -> list[str]:
+    """The source of each code cell, as it is."""
+    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def _without_magics(source: str) -> str:
+    """Lines for IPython alone become comments, so that the rest parses as Python."""
+    return "\n".join("#" + line if line[:1] in "%!" else line for line in source.splitlines())
+
+
+def _owned_yaml(module: str) -> Iterable[Path]:
+    """``tables.py`` owns ``tables.yaml`` and ``tables/``; a package owns the other YAML that lies in it."""
+    path = path_of(module)
+    if path.name != "__init__.py":
+        return [*path.parent.glob(f"{path.stem}.yaml"), *path.with_suffix("").rglob("*.yaml")]
+    return [file for file in path.parent.glob("*.yaml") if not file.with_suffix(".py").exists()]
+
+
+def digest(project: Project, notebook: str, parameters: dict[str, Any]) -> str:
+    """Digest of all that the notebook's results depend on, apart from the machine and the installed versions.
+
+    Raises :class:`UserMistake` for a code cell that is not Python.
+    """
+    cells = code_cells(json.loads(project.notebook_path(notebook).read_text()))
+    start: set[str] = set()
+    for number, cell in enumerate(cells, start=1):
+        try:
+            start |= imported_modules(_without_magics(cell))
+        except SyntaxError as error:
+            raise UserMistake(f"{notebook}: code cell {number}, line {error.lineno}: {error.msg}") from None
+    data = {
+        f"{module}/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest()
+        for module in closure(start)
+        if module != _JUDGED_ANEW
+        for file in _owned_yaml(module)
+    }
+    content = {"cells": cells, "parameters": parameters, "modules": source_digest(start), "data": data}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def refresh_markdown(source: dict[str, Any], executed: dict[str, Any]) -> bool:
+    """Bring the prose of ``executed`` up to ``source``'s, in place; True if anything changed.
+
+    Code cells keep their outputs. Nothing happens where the code differs: then the notebook must run again.
+    """
+    tags = [cell.get("metadata", {}).get("tags", []) for cell in executed["cells"]]
+    injected = [c for c, t in zip(executed["cells"], tags, strict=True) if "injected-parameters" in t]
+    own = [c for c, t in zip(executed["cells"], tags, strict=True) if "injected-parameters" not in t]
+    if code_cells(source) != code_cells({"cells": own}):
+        return False
+    ran = iter([cell for cell in own if cell["cell_type"] == "code"])
+    cells: list[dict[str, Any]] = []
+    for cell in source["cells"]:
+        cells.append(next(ran) if cell["cell_type"] == "code" else cell)
+        if "parameters" in cell.get("metadata", {}).get("tags", []):
+            cells += injected
+
+    def text(cells: list[dict[str, Any]]) -> list[tuple[str, str]]:
+        return [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
+
+    if text(cells) == text(executed["cells"]):
+        return False
+    executed["cells"] = cells
+    return True
