@@ -11,7 +11,8 @@ from transnormer_lib.cli import main
 
 
 def test_help_loads_nothing_heavy() -> None:
-    code = "import sys\nfrom transnormer_lib.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+    code = "import sys\nfrom transnormer_lib.cli import main\n"
+    code += "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
     code += "print(sorted({'torch', 'numpy', 'papermill', 'pydantic', 'yaml', 'grimp'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
@@ -50,7 +51,8 @@ def root(tmp_path: Path) -> Path:
     preset = tmp_path / "params" / "quick" / "preset.yaml"
     preset.parent.mkdir(parents=True)
     preset.write_text(
-        "scale: quick\ndescription: A test.\ndevice: cpu\nthreads: 1\nminutes_per_notebook: 1\nruns_per_job: 1\n"
+        "scale: quick\ndescription: A test.\ndevice: cpu\n"
+        "threads: 1\nminutes_per_notebook: 1\nruns_per_job: 1\n"
     )
     return tmp_path
 

@@ -17,7 +17,9 @@ from transnormer_lib import __version__
 def _report(options: argparse.Namespace) -> int:
     from transnormer_lib.report.make import make_report
     from transnormer_lib.report.project import find_project
+    from transnormer_lib.report.signals import on_ending
 
+    on_ending(signal.default_int_handler)  # `kill` and a closed terminal end a report as Ctrl-C does
     project = find_project(options.root)
     return make_report(project, options.preset, options.only, options.cores, options.snakemake)
 
@@ -61,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.add_argument("--only", nargs="+", metavar="NN", help="notebooks by number or name (default: all)")
     report.add_argument(
-        "--cores", type=_positive, default=os.cpu_count() or 1, help="jobs at a time (default: all cores)"
+        "--cores", type=_positive, default=_cores(), help="jobs at a time (default: all cores it may use)"
     )
     report.set_defaults(run=_report)
 
@@ -69,6 +71,12 @@ def _parser() -> argparse.ArgumentParser:
     claims.add_argument("--json", action="store_true", help="the whole ledger as JSON")
     claims.set_defaults(run=_claims)
     return parser
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _positive(text: str) -> int:
@@ -86,9 +94,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.snakemake = given[end + 1 :]
     if options.snakemake and options.command != "report":
         parser.error(f"{options.command} takes nothing after --")
-    # `kill` and a closed terminal end a report as Ctrl-C does: jobs stopped, index built.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.default_int_handler)
     try:
         return options.run(options)
     except BrokenPipeError:

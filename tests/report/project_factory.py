@@ -1,6 +1,7 @@
 """Tiny projects for the tests of the report path: notebooks of a few cells, one preset."""
 
 import shutil
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -46,3 +47,8 @@ def make_project(
         (params / f"{name}.yaml").write_text(text)
     shutil.copy(CHECKOUT / "Snakefile", root / "Snakefile")
     return Project(root)
+
+
+def listen() -> None:
+    """In a child process before it starts: hear Ctrl-C even where the tests run in the background, deaf to it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

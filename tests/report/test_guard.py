@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project_factory import make_project
+from project_factory import listen, make_project
 
 from transnormer_lib.report.guard import NotebookFailed, check_executed, run_notebook
 from transnormer_lib.report.project import Project
@@ -137,7 +137,7 @@ def test_an_interruption_is_recorded_and_leaves_no_kernel(number: signal.Signals
         "quick",
         "01_a",
     ]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=listen)
     _wait_until(lambda: pid_file.exists() and pid_file.read_text() != "")
     process.send_signal(number)
     assert process.wait(30) == 130

@@ -15,7 +15,7 @@ from urllib.request import url2pathname
 
 import nbformat
 import pytest
-from project_factory import make_project, write_notebook
+from project_factory import listen, make_project, write_notebook
 
 from transnormer_lib import studies
 from transnormer_lib.report.pipeline import Job, missing_shares
@@ -123,7 +123,9 @@ def test_ctrl_c_ends_everything_and_still_publishes(tmp_path: Path) -> None:
     sleep = f"import os, time\nopen({str(pid_file)!r}, 'w').write(str(os.getpid()))\ntime.sleep(100)"
     project = make_project(tmp_path, {"01_a": [sleep], "02_b": [sleep]})
     command = [*COMMAND[:-1], "1", "--root", str(tmp_path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=listen
+    )
     _wait_until(lambda: pid_file.exists() and pid_file.read_text() != "")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)

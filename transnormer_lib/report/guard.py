@@ -21,7 +21,7 @@ from typing import Any
 from transnormer_lib.report.evidence import PROVENANCE_MIME
 from transnormer_lib.report.project import INTERRUPTED, Project, UserMistake, find_project
 from transnormer_lib.report.records import Outcome, write_record
-from transnormer_lib.report.signals import ENDING, undisturbed
+from transnormer_lib.report.signals import ENDING, on_ending, undisturbed
 
 _DEAD = "the kernel died (killed, or out of memory)"
 
@@ -226,8 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.modules["transnormer_lib.report.kernel"].kill_kernel()
         raise Stopped
 
-    for number in ENDING:
-        signal.signal(number, on_signal)
+    on_ending(on_signal)
     try:
         project = find_project(options.root)
         (notebook,) = project.select([options.notebook])

@@ -117,7 +117,9 @@ def _snakemake(project: Project, preset: str, stale: Sequence[Job], cores: int, 
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(project.root / "Snakefile")]
     command += ["--directory", str(project.root), "--configfile", str(plan_file), "--cores", str(cores)]
     command += ["--keep-going", "--rerun-triggers", "params", "--rerun-incomplete", "--nolock"]
-    command += ["--quiet", "all", "--resources", "gpu=1", *extra]
+    if "--executor" not in extra:
+        command += ["--resources", "gpu=1"]  # jobs of one machine take turns
+    command += ["--quiet", "all", *extra]
     with (out / "snakemake.log").open("w") as log:
         # A session of its own: the terminal's Ctrl-C comes to this process alone, which passes it on once.
         process = subprocess.Popen(command, stderr=log, start_new_session=True)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from transnormer_lib.report.project import INTERRUPTED, Project, UserMistake, find_project
+from transnormer_lib.report.signals import on_ending
 
 
 def train_share(project: Project, preset: str, notebook: str, number: int, count: int) -> None:
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("notebook", help="its name")
     parser.add_argument("share", metavar="NUMBERofCOUNT", help="which share, counted from 0, of how many")
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    on_ending(signal.default_int_handler)
     match = re.fullmatch(r"(\d+)of(\d+)", options.share)
     started = time.perf_counter()
     try:

@@ -1,10 +1,18 @@
 """Which signals ask a process to end, and how to finish something small before obeying."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def on_ending(handler: Callable[[int, FrameType | None], object]) -> None:
+    """Call ``handler`` when an end is asked for; what is ignored already, as under ``nohup``, stays ignored."""
+    for number in ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @contextmanager
