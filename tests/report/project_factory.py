@@ -50,5 +50,5 @@ def make_project(
 
 
 def listen() -> None:
-    """In a child process before it starts: hear Ctrl-C even where the tests run in the background, deaf to it."""
+    """In a child process before it starts: hear Ctrl-C even where the tests run in the background."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

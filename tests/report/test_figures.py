@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from xml.etree import ElementTree
 
 import matplotlib as mpl
@@ -54,7 +55,7 @@ def test_the_same_drawing_gives_the_same_bytes(draw: Callable[[], Figure]) -> No
 def test_another_process_gives_the_same_bytes() -> None:
     script = (
         "import hashlib, matplotlib; matplotlib.use('agg')\n"
-        "import sys; sys.path.insert(0, 'tests/report')\n"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from test_figures import figures, lines\n"
         "figures.theme(); print(hashlib.sha256(figures.adaptive_svg(lines()).encode()).hexdigest())"
     )

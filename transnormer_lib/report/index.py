@@ -82,12 +82,10 @@ def build_report(root: Path, preset: str, claims: Sequence[Claim] | None = None)
         own = [claim for claim in claims if claim.notebook == notebook.name]
         try:
             write_notebook_page(report_dir, notebook, runs[notebook.name], own, ledger, (before, after))
-        except ValueError as fault:
-            (report_dir / f"{notebook.name}.html").unlink(
-                missing_ok=True
-            )  # an old page would pass for this one
-            failed.append(Failed(notebook.name, f"its page cannot be made: {fault}"))
+        except PageError as fault:
+            failed.append(Failed(notebook.name, str(fault)))
     _write_index(report_dir, scale, description, notebooks, runs, claims, ledger, failed)
+    build_overview(root, None)
     return Summary(report_dir / "index.html", counts(ledger.claims), failed)
 
 

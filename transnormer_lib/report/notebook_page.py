@@ -3,6 +3,7 @@
 nbconvert is imported only when something that the page shows has changed.
 """
 
+import copy
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -115,9 +116,7 @@ def write_notebook_page(
     the claims, and PageError is raised.
     """
     path = report_dir / f"{notebook.name}.html"
-    executed = (
-        notebook.source if run.executed is None else json.loads(run.executed.read_text(encoding="utf-8"))
-    )
+    executed = _content(notebook, run)
     refill(executed, ledger.claims)
     good = report_dir / f"{notebook.name}.ipynb"
     banner = _banner(
@@ -145,6 +144,17 @@ def write_notebook_page(
         write_if_changed(path, _page(frame, NotebookHtml("", "", [], set()), claims, ledger))
         raise PageError(f"its page cannot be made: {line}") from None
     return write_if_changed(path, page)
+
+
+def _content(notebook: Notebook, run: Run) -> dict[str, Any]:
+    """The executed notebook; the one without results where none was left, or where it cannot be read."""
+    if run.executed is None:
+        return copy.deepcopy(notebook.source)
+    try:
+        executed = json.loads(run.executed.read_text(encoding="utf-8"))
+    except ValueError:  # the ledger names this as the notebook's problem, and the banner says so
+        return copy.deepcopy(notebook.source)
+    return dict(executed)
 
 
 def _page(frame: Mapping[str, Any], rendered: "NotebookHtml", claims: Sequence[Claim], ledger: Ledger) -> str:

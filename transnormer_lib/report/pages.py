@@ -22,6 +22,8 @@ from transnormer_lib.report.verdicts import VERDICTS
 
 _HERE = Path(__file__).parent
 _TEMPLATES = _HERE / "templates"
+# The modules that decide how a page looks; judging and running are in what they are given.
+_RENDERERS = ("cards", "index", "mathml", "notebook_page", "pages", "render", "scoreboard", "values")
 _DIGEST = re.compile(r'<meta name="companion-digest" content="([0-9a-f]+)">')
 
 
@@ -103,7 +105,7 @@ def outside_resources(html: str) -> list[str]:
 def renderer_digest() -> str:
     """Digest of the code and the templates that make pages: an edit of them renders every page anew."""
     digest = hashlib.sha256()
-    for path in sorted([*_HERE.glob("*.py"), *_TEMPLATES.iterdir()]):
+    for path in [_HERE / f"{name}.py" for name in _RENDERERS] + sorted(_TEMPLATES.iterdir()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 

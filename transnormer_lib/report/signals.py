@@ -9,7 +9,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def on_ending(handler: Callable[[int, FrameType | None], object]) -> None:
-    """Call ``handler`` when an end is asked for; what is ignored already, as under ``nohup``, stays ignored."""
+    """Call ``handler`` when an end is asked for. What is ignored already, as under nohup, stays so."""
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)

@@ -1,0 +1,156 @@
+"""The index: failures first, then what was not run, then the rest; a failed notebook costs only itself."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from page_checks import Page, check_page
+from report_factory import ABSENT, CLAIMS, TABLE, THEORY, fail, make_report
+
+from transnormer_lib.report.index import build_overview, build_report
+from transnormer_lib.report.project import UserMistake
+
+QUICK = Path("reports") / "quick"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("index")
+    make_report(root)
+    build_report(root, "quick", CLAIMS)
+    build_overview(root, None)
+    return root
+
+
+def test_the_index_loads_nothing_and_every_link_leads_to_an_anchor(root: Path) -> None:
+    check_page(root / "reports" / "index.html")
+    check_page(root / QUICK / "index.html")
+
+
+def test_failures_come_first_then_what_was_not_run_then_the_notebooks_and_all_claims(root: Path) -> None:
+    text = Page(root / QUICK / "index.html").text
+    order = ["What failed", "bound-breaks", "What was not run: 3 of 8", "The notebooks", "All claims"]
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+    assert "bound-holds" not in text[: text.index("All claims")]
+
+
+def test_the_scoreboard_counts_refuted_and_not_run_before_successes(root: Path) -> None:
+    text = Page(root / QUICK / "index.html").text
+    score = text[: text.index("What failed")]
+    places = [score.index(sign) for sign in ("✗ refuted", "○ not run", "✓ reproduced", "✓ verified")]
+    assert places == sorted(places)
+
+
+def test_reasons_for_what_was_not_run_are_counted(root: Path) -> None:
+    text = Page(root / QUICK / "index.html").text
+    assert "1: needs a GPU" in text
+    assert "1: the notebook has not been run at this preset" in text
+
+
+def test_every_claim_links_to_its_place_and_has_one_anchor_on_the_index(root: Path) -> None:
+    page = Page(root / QUICK / "index.html")
+    for claim in CLAIMS:
+        assert page.ids.count(f"claim-{claim.id}") == 1
+        assert f"{claim.notebook}.html#claim-{claim.id}" in page.links
+
+
+def test_loci_are_grouped_by_paper_in_natural_order(root: Path) -> None:
+    text = Page(root / QUICK / "index.html").text
+    claims = text[text.index("All claims") :]
+    places = [claims.index(part) for part in ("The Devil in", "Equation 9", "Equation 10", "Equation 59", "Table 1", "GAU")]
+    assert places == sorted(places)
+
+
+def test_titles_and_abstracts_come_from_the_first_markdown_cell(root: Path) -> None:
+    text = Page(root / QUICK / "index.html").text
+    assert f"Title of {THEORY}" in text
+    assert f"The first paragraph of {TABLE}" in text
+
+
+def test_the_summary_counts_what_claims_json_holds(root: Path) -> None:
+    summary = build_report(root, "quick", CLAIMS)
+    written = json.loads((root / QUICK / "claims.json").read_text())
+    assert summary.index_path == root / QUICK / "index.html"
+    assert summary.failed == []
+    assert summary.counts["refuted"] == sum(claim["verdict"] == "refuted" for claim in written) == 1
+    assert sum(summary.counts.values()) == len(written) == len(CLAIMS)
+
+
+@pytest.mark.parametrize("status", ["failed", "interrupted"])
+def test_a_failed_notebook_is_named_with_its_line_and_the_others_are_kept(tmp_path: Path, status: str) -> None:
+    report_dir = make_report(tmp_path)
+    build_report(tmp_path, "quick", CLAIMS)
+    fail(report_dir, THEORY, "code cell 3: ValueError: <script>no</script>", status=status)
+    summary = build_report(tmp_path, "quick", CLAIMS)
+    assert [(failed.notebook, failed.line) for failed in summary.failed] == [
+        (THEORY, "code cell 3: ValueError: <script>no</script>")
+    ]
+    page = check_page(report_dir / "index.html")
+    assert page.text.index("code cell 3: ValueError: <script>no</script>") < page.text.index("What failed")
+    assert summary.counts["reproduced"] == 1
+    for name in (THEORY, TABLE, ABSENT):
+        check_page(report_dir / f"{name}.html")
+
+
+def test_a_notebook_file_that_is_none_costs_only_itself(tmp_path: Path) -> None:
+    report_dir = make_report(tmp_path)
+    (tmp_path / "notebooks" / f"{THEORY}.ipynb").write_text("{")
+    summary = build_report(tmp_path, "quick", CLAIMS)
+    assert [failed.notebook for failed in summary.failed] == [THEORY]
+    check_page(report_dir / "index.html")
+    check_page(report_dir / f"{TABLE}.html")
+
+
+def test_an_executed_notebook_that_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:
+    report_dir = make_report(tmp_path)
+    (report_dir / f"{THEORY}.ipynb").write_text("{")
+    summary = build_report(tmp_path, "quick", CLAIMS)
+    assert {failed.notebook for failed in summary.failed} == {THEORY}
+    check_page(report_dir / "index.html")
+    check_page(report_dir / f"{TABLE}.html")
+
+
+def test_a_report_without_any_run_is_built_and_says_so(tmp_path: Path) -> None:
+    report_dir = make_report(tmp_path)
+    shutil.rmtree(report_dir)
+    summary = build_report(tmp_path, "quick", CLAIMS)
+    assert summary.counts["not run"] == len(CLAIMS)
+    page = check_page(report_dir / "index.html")
+    assert "No claim failed: none has been decided yet" in page.text
+    assert "0 of 3 ran" in page.text
+
+
+def test_building_again_changes_nothing_and_imports_nothing_heavy(root: Path) -> None:
+    files = sorted((root / QUICK).rglob("*.*"))
+    before = {path: path.stat().st_mtime_ns for path in files}
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from pathlib import Path\n"
+        "from report_factory import CLAIMS\n"
+        "heavy = ('nbconvert', 'torch', 'pandas', 'scipy.stats', 'papermill')\n"
+        "from transnormer_lib.report.index import build_report\n"
+        "build_report(Path(sys.argv[2]), 'quick', CLAIMS)\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    arguments = [sys.executable, "-c", script, str(Path(__file__).parent), str(root)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert before == {path: path.stat().st_mtime_ns for path in files}
+
+
+def test_an_unknown_preset_is_the_users_mistake(root: Path) -> None:
+    with pytest.raises(UserMistake, match="preset='fast'"):
+        build_report(root, "fast", CLAIMS)
+
+
+def test_the_overview_leads_to_reports_and_shows_a_refused_command(root: Path) -> None:
+    path = build_overview(root, "preset='fast': <b>unknown</b>")
+    page = check_page(path)
+    assert "quick/index.html" in page.links
+    assert "The last command was refused: preset='fast': <b>unknown</b>" in page.text
+    build_overview(root, None)
+    assert "refused" not in Page(path).text
