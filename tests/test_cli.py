@@ -51,8 +51,7 @@ def root(tmp_path: Path) -> Path:
     preset = tmp_path / "params" / "quick" / "preset.yaml"
     preset.parent.mkdir(parents=True)
     preset.write_text(
-        "scale: quick\ndescription: A test.\ndevice: cpu\n"
-        "threads: 1\nminutes_per_notebook: 1\nruns_per_job: 1\n"
+        "scale: quick\ndescription: A test.\ndevice: cpu\nthreads: 1\nminutes_per_notebook: 1\nruns_per_job: 1\n"
     )
     return tmp_path
 
@@ -77,9 +76,7 @@ def test_a_mistake_is_one_line_and_exit_code_two(
     assert capsys.readouterr().err == message + "\n"
 
 
-def test_a_preset_that_is_wrong_itself_is_named_with_its_field(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_preset_that_is_wrong_itself_is_named_with_its_field(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     preset = root / "params" / "quick" / "preset.yaml"
     preset.write_text(preset.read_text().replace("threads: 1", "threads: one"))
     assert main(["claims", "--root", str(root)]) == 2

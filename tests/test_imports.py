@@ -17,7 +17,17 @@ def test_imports_follow_the_layers() -> None:
 
 @pytest.mark.parametrize("module", ["transnormer_lib", "transnormer_lib.cli", "transnormer_lib.studies"])
 def test_light_modules_bring_no_heavy_ones(module: str) -> None:
-    heavy = ("torch", "numpy", "pandas", "scipy", "matplotlib", "nbconvert", "papermill", "snakemake", "pydantic")
+    heavy = (
+        "torch",
+        "numpy",
+        "pandas",
+        "scipy",
+        "matplotlib",
+        "nbconvert",
+        "papermill",
+        "snakemake",
+        "pydantic",
+    )
     code = f"import sys, {module}; print([m for m in {heavy!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"

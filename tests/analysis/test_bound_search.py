@@ -83,9 +83,7 @@ def test_the_full_search_comes_close_to_a_sharp_constant_and_does_not_pass_it(bo
 def test_ascent_improves_on_its_starting_points():
     bound = bounds_attention.softmax_score("sharp")
     ratios = [
-        search(
-            bound, SIZES[-1:], trials=50, ascent_steps=steps, generator=torch.Generator().manual_seed(3)
-        ).ratio
+        search(bound, SIZES[-1:], trials=50, ascent_steps=steps, generator=torch.Generator().manual_seed(3)).ratio
         for steps in (0, 60)
     ]
     assert ratios[0] < ratios[1]

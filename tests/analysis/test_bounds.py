@@ -134,9 +134,7 @@ def test_the_published_norm_bound_has_a_margin_of_three_halves_d(d):
 
 @pytest.mark.parametrize(("d", "breaks"), [(64, True), (512, True), (6666, True), (6667, False)])
 def test_eps_outside_the_root_breaks_eq_61_below_a_width_of_6667(d, breaks):
-    assert (
-        bounds_norm.sharp_constant("rms-outside", 1e-8) > bounds_norm.published_constant(d, 1e-8)
-    ) == breaks
+    assert (bounds_norm.sharp_constant("rms-outside", 1e-8) > bounds_norm.published_constant(d, 1e-8)) == breaks
 
 
 def test_eq_66_as_printed_breaks_where_the_first_weight_is_the_larger():

@@ -47,9 +47,7 @@ def test_the_sharp_bound_holds_in_every_layer(mechanism, seed, gain, depth):
 
 
 def test_the_upstream_gradient_of_the_first_layer_has_no_bound_in_depth_one_terms():
-    gains = [
-        layer_gradients(Stack("softmax", gain=gain), seeded()).c1[[0, -1]].tolist() for gain in (1.0, 8.0)
-    ]
+    gains = [layer_gradients(Stack("softmax", gain=gain), seeded()).c1[[0, -1]].tolist() for gain in (1.0, 8.0)]
     ratios = [first / last for first, last in gains]
     assert ratios[1] > 10 * ratios[0]
 

@@ -92,9 +92,7 @@ def test_half_precision_errs_by_its_own_rounding_only(variant, dtype, causal, im
     eps = torch.finfo(dtype).eps
     budget = rounding_budget(attention, q, k, v, eps=torch.finfo(torch.float32).eps) + eps * exact.abs()
     if variant == "softmax":  # the fused kernel rounds its weights to the input's dtype as well
-        budget = budget + eps * (
-            attention.attention_matrix(q.double(), k.double(), None).amax() * v.abs().sum()
-        )
+        budget = budget + eps * (attention.attention_matrix(q.double(), k.double(), None).amax() * v.abs().sum())
     for parameter in attention.parameters():  # so are the gains rounded, once, by attention.to
         budget = budget + eps * parameter.double().abs().max() * (1 + exact.abs())
     assert_within(o, exact, budget)

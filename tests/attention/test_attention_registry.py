@@ -147,9 +147,7 @@ class _WithKernel(Attention):
         return torch.zeros(*q.shape[:3], q.shape[2], dtype=q.dtype)
 
 
-@pytest.mark.parametrize(
-    ("impl", "value"), [("auto", 1.0), ("triton", 1.0), ("chunked", 2.0), ("reference", 0.0)]
-)
+@pytest.mark.parametrize(("impl", "value"), [("auto", 1.0), ("triton", 1.0), ("chunked", 2.0), ("reference", 0.0)])
 def test_auto_takes_the_kernel_of_the_device_and_the_others_what_they_say(impl, value):
     q = torch.ones(1, 2, 3, 4)
     assert torch.equal(_WithKernel(AttentionConfig(**SIZES, impl=impl))(q, q, q), torch.full_like(q, value))
@@ -161,7 +159,5 @@ def test_a_kernel_for_another_device_is_not_taken():
 
     q = torch.ones(1, 2, 3, 4)
     assert torch.equal(Elsewhere(AttentionConfig(**SIZES))(q, q, q), torch.full_like(q, 2.0))
-    with pytest.raises(
-        ValueError, match="impl='triton': the kernel for 'toy' runs on cuda, the tensors are on cpu"
-    ):
+    with pytest.raises(ValueError, match="impl='triton': the kernel for 'toy' runs on cuda, the tensors are on cpu"):
         Elsewhere(AttentionConfig(**SIZES, impl="triton"))(q, q, q)

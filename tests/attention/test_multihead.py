@@ -11,9 +11,7 @@ from torch import nn
 from transnormer_lib.attention import MultiHeadAttention, build
 
 
-def layer_and_input(
-    variant: str, causal: bool = False, seed: int = 0
-) -> tuple[MultiHeadAttention, torch.Tensor]:
+def layer_and_input(variant: str, causal: bool = False, seed: int = 0) -> tuple[MultiHeadAttention, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     layer = MultiHeadAttention(6, make(variant, 2, 3, chunk=4, causal=causal)).double()
     with torch.no_grad():

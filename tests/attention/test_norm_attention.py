@@ -42,9 +42,7 @@ def test_a_layer_norm_leaves_mean_zero_and_no_more_than_unit_variance(shape, cau
     o = attention(*draw_qkv(b, h, n, d, shape["seed"]))
     unit = 64 * h * d * EPS * (1 + o.abs().max())
     # the mean is off by rounding of the product, blown up by at most 1/sqrt(ε)
-    product = make(f"unscaled-{phi}", h, d, causal=causal, impl="reference")(
-        *draw_qkv(b, h, n, d, shape["seed"])
-    )
+    product = make(f"unscaled-{phi}", h, d, causal=causal, impl="reference")(*draw_qkv(b, h, n, d, shape["seed"]))
     assert (o.mean((1, 3)).abs() <= unit + h * d * EPS * product.abs().max() / 1e-5**0.5).all()
     assert (o.square().mean((1, 3)) <= 1 + unit).all()
 
@@ -62,8 +60,7 @@ def test_the_scale_of_the_values_cancels_as_eps_vanishes(shape, factor, causal):
 def test_the_place_of_eps_matters_where_the_product_is_small():
     q, k, v = draw_qkv(1, 2, 6, 3, seed=0)
     inside, outside = (
-        make("norm-elu", 2, 3, eps=1e-4, eps_placement=place)(q, k, 1e-3 * v)
-        for place in ("inside", "outside")
+        make("norm-elu", 2, 3, eps=1e-4, eps_placement=place)(q, k, 1e-3 * v) for place in ("inside", "outside")
     )
     product = make("unscaled-elu", 2, 3)(q, k, 1e-3 * v)
     rms = product.square().mean((1, 3), keepdim=True).sqrt()

@@ -60,9 +60,7 @@ def test_batches_are_int64_of_the_shape_asked_for(
 
 @tasks
 @given(length=lengths, batch_size=sizes, seed=seeds, step=steps)
-def test_a_batch_is_a_function_of_seed_and_step(
-    make: Make, length: int, batch_size: int, seed: int, step: int
-) -> None:
+def test_a_batch_is_a_function_of_seed_and_step(make: Make, length: int, batch_size: int, seed: int, step: int) -> None:
     sampler = make(length, batch_size, seed)
     first = sampler.batch(step)
     sampler.batch(step + 1)
@@ -127,9 +125,7 @@ def test_masked_targets_are_the_tokens_that_were_there(length: int, seed: int, s
 
 
 @given(length=lengths, seed=seeds, step=steps, share=st.floats(0.01, 1.0))
-def test_every_sequence_has_the_share_of_targets_rounded(
-    length: int, seed: int, step: int, share: float
-) -> None:
+def test_every_sequence_has_the_share_of_targets_rounded(length: int, seed: int, step: int, share: float) -> None:
     sampler = masked_batches(
         TOKENS, WORDS, length=length, batch_size=4, seed=seed, masking=MaskingConfig(selected=share)
     )
@@ -174,9 +170,7 @@ def test_random_replacements_are_text_from_the_whole_vocabulary() -> None:
 
 
 @given(total=st.integers(2, 300), length=st.integers(1, 50), batch_size=sizes)
-def test_evaluation_counts_every_target_of_whole_windows_once(
-    total: int, length: int, batch_size: int
-) -> None:
+def test_evaluation_counts_every_target_of_whole_windows_once(total: int, length: int, batch_size: int) -> None:
     tokens = np.arange(total, dtype=np.int32)
     if total <= length:
         with pytest.raises(ValueError, match="must have at least"):

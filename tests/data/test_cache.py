@@ -44,9 +44,7 @@ def test_another_digest_is_another_value(folder: Path) -> None:
 
 
 def test_the_key_depends_on_every_part_and_on_where_parts_end() -> None:
-    keys = {
-        cache.key(*parts) for parts in [("a", "b"), ("b", "a"), ("ab",), ("a", "b", ""), ("a", 1), ("a", "1")]
-    }
+    keys = {cache.key(*parts) for parts in [("a", "b"), ("b", "a"), ("ab",), ("a", "b", ""), ("a", 1), ("a", "1")]}
     assert len(keys) == 6
 
 
@@ -81,9 +79,7 @@ def test_a_process_killed_while_writing_leaves_no_broken_value(folder: Path) -> 
 
 
 @given(data=st.data())
-def test_a_damaged_file_is_computed_again(
-    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_damaged_file_is_computed_again(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("damaged")
         patch.setenv("TRANSNORMER_CACHE", str(folder))
@@ -101,9 +97,7 @@ def test_a_damaged_file_is_computed_again(
         assert compute.calls == 1
 
 
-def test_a_folder_that_cannot_be_made_costs_only_the_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_made_costs_only_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("TRANSNORMER_CACHE", str(tmp_path / "file" / "cache"))
     compute = Computation()

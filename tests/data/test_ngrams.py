@@ -33,9 +33,7 @@ def witten_bell(train: list[int], history: tuple[int, ...], token: int) -> float
 
 
 @given(train=streams, held_out=streams, order=orders)
-def test_probabilities_are_those_of_the_definition(
-    train: np.ndarray, held_out: np.ndarray, order: int
-) -> None:
+def test_probabilities_are_those_of_the_definition(train: np.ndarray, held_out: np.ndarray, order: int) -> None:
     rows = fit_ngrams(train, order=order, vocabulary_size=V).log_probabilities(held_out)
     tokens = held_out.tolist()
     for k in range(1, order + 1):
@@ -47,9 +45,7 @@ def test_probabilities_are_those_of_the_definition(
 
 
 @given(train=streams, context=st.lists(st.integers(0, V - 1), max_size=6), order=orders)
-def test_the_probabilities_after_any_context_sum_to_one(
-    train: np.ndarray, context: list[int], order: int
-) -> None:
+def test_the_probabilities_after_any_context_sum_to_one(train: np.ndarray, context: list[int], order: int) -> None:
     p_V = fit_ngrams(train, order=order, vocabulary_size=V).distribution(np.array(context, np.int32))
     assert p_V.shape == (V,)
     assert (p_V > 0).all()
@@ -101,10 +97,7 @@ def test_a_unigram_of_noise_needs_the_entropy_of_the_noise() -> None:
 
 
 def test_on_held_out_bytes_context_helps_up_to_the_4_gram() -> None:
-    bits = [
-        baseline.bits_per_byte
-        for baseline in ngram_baselines(load_text_corpus("wikipedia", "bytes"), order=4)
-    ]
+    bits = [baseline.bits_per_byte for baseline in ngram_baselines(load_text_corpus("wikipedia", "bytes"), order=4)]
     assert all(better < worse for worse, better in pairwise(bits))
     assert bits[0] < 8.0
     assert bits[-1] > 1.0  # printed English holds about one bit per character (Shannon 1951)
@@ -121,9 +114,7 @@ def test_baselines_report_one_loss_in_every_unit(vocabulary: str) -> None:
     model = fit_ngrams(corpus.tokens["train"], order=3, vocabulary_size=corpus.vocabulary.size)
     baselines = ngram_baselines(corpus, order=3, split="test")
     assert [baseline.order for baseline in baselines] == [1, 2, 3]
-    for baseline, total in zip(
-        baselines, -model.log_probabilities(corpus.tokens["test"]).sum(axis=1), strict=True
-    ):
+    for baseline, total in zip(baselines, -model.log_probabilities(corpus.tokens["test"]).sum(axis=1), strict=True):
         assert baseline.nats_per_token == pytest.approx(total / len(corpus.tokens["test"]))
         assert baseline.token_perplexity == pytest.approx(math.exp(baseline.nats_per_token))
         assert baseline.bits_per_byte == pytest.approx(total / math.log(2) / len("a mat "))
@@ -141,9 +132,7 @@ def test_baselines_report_one_loss_in_every_unit(vocabulary: str) -> None:
         ([0, 1], 6, 2050, r"order=6: vocabulary_size \*\* order must be below 2 \*\* 63"),
     ],
 )
-def test_wrong_arguments_are_named_with_value_and_rule(
-    tokens: list[int], order: int, size: int, message: str
-) -> None:
+def test_wrong_arguments_are_named_with_value_and_rule(tokens: list[int], order: int, size: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fit_ngrams(np.array(tokens, np.int32), order=order, vocabulary_size=size)
 

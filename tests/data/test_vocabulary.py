@@ -113,9 +113,7 @@ def test_a_stored_bpe_vocabulary_is_the_same_one() -> None:
 
 
 def test_fingerprints_tell_vocabularies_apart() -> None:
-    prints = [
-        words.fingerprint for words in (*VOCABULARIES, train_bpe(TEXTS, 270), train_bpe(TEXTS[:1], 270))
-    ]
+    prints = [words.fingerprint for words in (*VOCABULARIES, train_bpe(TEXTS, 270), train_bpe(TEXTS[:1], 270))]
     assert len(set(prints)) == 4
 
 
@@ -126,9 +124,7 @@ def test_training_bpe_is_the_same_in_every_process(threads: str) -> None:
         f"print(train_bpe({TEXTS!r}, 300).fingerprint)\n"
     )
     environment = {"RAYON_NUM_THREADS": threads, "PYTHONUTF8": "1"}
-    result = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
-    )
+    result = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert result.stdout.strip() == VOCABULARIES[1].fingerprint
 
 

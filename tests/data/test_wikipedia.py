@@ -24,9 +24,7 @@ def dump(pages: dict[str, str]) -> bytes:
         f"<page><title>{title}</title><ns>0</ns><id>1</id><revision><text>{markup}</text></revision></page>"
         for title, markup in pages.items()
     )
-    return bz2.compress(
-        f'<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/">{body}</mediawiki>'.encode()
-    )
+    return bz2.compress(f'<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/">{body}</mediawiki>'.encode())
 
 
 def test_redirects_and_other_namespaces_are_dropped() -> None:
@@ -65,9 +63,7 @@ def test_redirects_and_other_namespaces_are_dropped() -> None:
             "A.\n\nLife\nD.",
             id="link-section",
         ),
-        pytest.param(
-            'Ångström said «no»: "naïve" – 5%.', 'Ångström said «no»: "naïve" – 5%.', id="kept-as-is"
-        ),
+        pytest.param('Ångström said «no»: "naïve" – 5%.', 'Ångström said «no»: "naïve" – 5%.', id="kept-as-is"),
     ],
 )
 def test_markup_becomes_readable_text(markup: str, text: str) -> None:
@@ -143,9 +139,7 @@ def test_other_articles_never_move_an_article(title: str, others: list[str]) -> 
 
 def test_the_split_stays_as_published() -> None:
     # Runs are compared across versions only while these stand.
-    assert {
-        title: wikipedia.split_of(title) for title in ("Autism", "Anarchism", "Apollo 8", "Alkali metal")
-    } == {
+    assert {title: wikipedia.split_of(title) for title in ("Autism", "Anarchism", "Apollo 8", "Alkali metal")} == {
         "Autism": "train",
         "Anarchism": "validation",
         "Apollo 8": "test",

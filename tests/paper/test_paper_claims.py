@@ -66,7 +66,7 @@ def test_a_broken_claim_is_refused_naming_file_claim_and_field(
     tmp_path: Path, change: dict[str, str | None], named: str
 ) -> None:
     entry = {key: value for key, value in {**GOOD, **change}.items() if value is not None}
-    with pytest.raises(ValueError, match="01_gradient_theory.yaml: claim ") as error:
+    with pytest.raises(ValueError, match=r"01_gradient_theory\.yaml: claim ") as error:
         claims.load(write(tmp_path, entry))
     assert named in str(error.value)
     assert "\n" not in str(error.value)

@@ -57,15 +57,11 @@ def test_an_unknown_module_is_refused_by_name(edit: object) -> None:
         imports.closure(["tiny.none"])
 
 
-@pytest.mark.parametrize(
-    "digest", [imports.code_digest, lambda m: imports.source_digest([m])], ids=["code", "source"]
-)
+@pytest.mark.parametrize("digest", [imports.code_digest, lambda m: imports.source_digest([m])], ids=["code", "source"])
 def test_an_edit_changes_the_digest_of_what_imports_it_and_of_nothing_else(
     digest: Callable[[str], str], edit: Callable[[str, str], None]
 ) -> None:
-    before = {
-        name: digest(name) for name in ("tiny.base", "tiny.user", "tiny.lazy", "tiny.other", "tiny.sub.leaf")
-    }
+    before = {name: digest(name) for name in ("tiny.base", "tiny.user", "tiny.lazy", "tiny.other", "tiny.sub.leaf")}
     edit("base", "def double(x):\n    return x + x\n")
     changed = {name for name, value in before.items() if digest(name) != value}
     assert changed == {"tiny.base", "tiny.user", "tiny.lazy"}

@@ -13,7 +13,9 @@ from transnormer_lib.report.measure import Measurements
 
 THEORY, TABLE, ABSENT = "01_theory", "02_table", "03_absent"
 HOSTILE = "<script>alert('x')</script><img src=http://evil.example/x.png>"
-INTRO = "The first paragraph of {name}, with $\\phi(x) \\leq 1$.\n\n## Section *one*\n\nText and $$a = \\frac{{b}}{{c}}$$"
+INTRO = (
+    "The first paragraph of {name}, with $\\phi(x) \\leq 1$.\n\n## Section *one*\n\nText and $$a = \\frac{{b}}{{c}}$$"
+)
 
 
 def claim(name: str, kind: str, notebook: str, **fields: Any) -> Claim:

@@ -85,7 +85,9 @@ def test_every_dark_or_white_colour_is_recoloured_in_dark_mode() -> None:
     svg = shown(lines()).svg
     style = re.search(r"<style>@media \(prefers-color-scheme:dark\)\{(.*?)\}</style>", svg, re.DOTALL)
     assert style is not None
-    rules = dict(re.findall(r'\[style\*="((?:fill|stroke): #[0-9a-f]{6})"\]\{\w+:(#[0-9a-f]{6}) !important\}', style[1]))
+    rules = dict(
+        re.findall(r'\[style\*="((?:fill|stroke): #[0-9a-f]{6})"\]\{\w+:(#[0-9a-f]{6}) !important\}', style[1])
+    )
     used = set(re.findall(r"(?:fill|stroke): #[0-9a-f]{6}", svg.replace(style[0], "")))
     assert set(rules) <= used
     for colour in used:

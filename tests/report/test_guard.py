@@ -51,9 +51,7 @@ def alive(pid: int) -> bool:
 
 def test_a_good_run_is_recorded_with_what_is_needed_to_repeat_it(tmp_path: Path) -> None:
     mime = "application/vnd.transnormer.provenance+json"
-    show = (
-        f"from IPython.display import display\ndisplay({{'{mime}': {{'data': {{'text': 'abc'}}}}}}, raw=True)"
-    )
+    show = f"from IPython.display import display\ndisplay({{'{mime}': {{'data': {{'text': 'abc'}}}}}}, raw=True)"
     project = make_project(tmp_path, {"01_a": ["assert size == 5", show, "print(size)"]}, {"01_a": "size: 5"})
     done = guard(project)
     assert (done.returncode, done.stderr) == (0, "")
@@ -75,8 +73,7 @@ FAILURES = {
     "exit-one": ("import sys; sys.exit(1)", "sys.exit(1)", 1),
     "killed-kernel": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "the kernel died", 1),
     "missing-data": (
-        "from transnormer_lib.data.sources import DataUnavailable\n"
-        "raise DataUnavailable('text: pip install words')",
+        "from transnormer_lib.data.sources import DataUnavailable\nraise DataUnavailable('text: pip install words')",
         "text: pip install words",
         1,
     ),
@@ -148,9 +145,7 @@ def test_an_interruption_is_recorded_and_leaves_no_kernel(number: signal.Signals
 def test_the_kernel_is_this_interpreter_whatever_kernels_are_installed(tmp_path: Path) -> None:
     decoy = tmp_path / "jupyter" / "kernels" / "python3"
     decoy.mkdir(parents=True)
-    (decoy / "kernel.json").write_text(
-        '{"argv": ["/bin/false"], "display_name": "decoy", "language": "python"}'
-    )
+    (decoy / "kernel.json").write_text('{"argv": ["/bin/false"], "display_name": "decoy", "language": "python"}')
     project = make_project(tmp_path, {"01_a": [f"import sys\nassert sys.executable == {sys.executable!r}"]})
     done = guard(project, JUPYTER_PATH=str(tmp_path / "jupyter"))
     assert (done.returncode, done.stderr) == (0, "")
@@ -158,9 +153,7 @@ def test_the_kernel_is_this_interpreter_whatever_kernels_are_installed(tmp_path:
 
 def test_what_a_notebook_started_ends_with_it(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
-    start = (
-        f"import subprocess\nopen({str(pid_file)!r}, 'w').write(str(subprocess.Popen(['sleep', '100']).pid))"
-    )
+    start = f"import subprocess\nopen({str(pid_file)!r}, 'w').write(str(subprocess.Popen(['sleep', '100']).pid))"
     project = make_project(tmp_path, {"01_a": [start, "1 / 0"]})
     assert guard(project).returncode == 1
     assert not alive(int(pid_file.read_text()))

@@ -61,7 +61,9 @@ def test_every_claim_links_to_its_place_and_has_one_anchor_on_the_index(root: Pa
 def test_loci_are_grouped_by_paper_in_natural_order(root: Path) -> None:
     text = Page(root / QUICK / "index.html").text
     claims = text[text.index("All claims") :]
-    places = [claims.index(part) for part in ("The Devil in", "Equation 9", "Equation 10", "Equation 59", "Table 1", "GAU")]
+    places = [
+        claims.index(part) for part in ("The Devil in", "Equation 9", "Equation 10", "Equation 59", "Table 1", "GAU")
+    ]
     assert places == sorted(places)
 
 

@@ -84,7 +84,17 @@ def test_infinity_is_recorded_and_not_a_number_is_refused(table: Measurements) -
         (lambda m: m.property("structure", value=object(), expected=1), "value=<object object"),
         (lambda m: m.not_run("bound-holds", reason=" "), "reason=' ': must say why"),
     ],
-    ids=["unknown", "elsewhere", "kind", "no-search", "negative", "infinite", "no-counter-example", "json", "no-reason"],
+    ids=[
+        "unknown",
+        "elsewhere",
+        "kind",
+        "no-search",
+        "negative",
+        "infinite",
+        "no-counter-example",
+        "json",
+        "no-reason",
+    ],
 )
 def test_a_measurement_that_makes_no_sense_is_refused(theory: Measurements, record: Any, named: str) -> None:
     with pytest.raises((ValueError, TypeError)) as error:

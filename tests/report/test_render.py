@@ -17,7 +17,13 @@ PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAW
 
 
 def display(**data: Any) -> nbformat.NotebookNode:
-    kinds = {"html": "text/html", "text": "text/plain", "png": "image/png", "latex": "text/latex", "js": "application/javascript"}
+    kinds = {
+        "html": "text/html",
+        "text": "text/plain",
+        "png": "image/png",
+        "latex": "text/latex",
+        "js": "application/javascript",
+    }
     return nbformat.v4.new_output("display_data", data={kinds[name]: value for name, value in data.items()})
 
 
@@ -98,7 +104,9 @@ def test_code_is_there_and_folded(built: Path) -> None:
 
 def test_claims_stand_before_the_text_failures_first_with_their_counts(built: Path) -> None:
     text = Page(page_of(built)).text
-    summary = text[text.index("Claims checked here") : text.index("Section one", text.index("Claims checked here") + 600)]
+    summary = text[
+        text.index("Claims checked here") : text.index("Section one", text.index("Claims checked here") + 600)
+    ]
     assert summary.index("bound-breaks") < summary.index("unmeasured") < summary.index("bound-holds")
     assert "the notebook ran and did not measure it" in summary
 

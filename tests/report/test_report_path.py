@@ -74,9 +74,7 @@ def test_each_failure_is_one_line_and_stands_on_the_index(
 
 
 @slow
-def test_the_others_are_published_all_the_same(
-    first: subprocess.CompletedProcess[str], project: Project
-) -> None:
+def test_the_others_are_published_all_the_same(first: subprocess.CompletedProcess[str], project: Project) -> None:
     assert (project.report_dir("quick") / "01_good.html").exists()
     assert "report: 1 of 4 notebooks ran" in first.stdout
     counts, address = first.stdout.splitlines()[-2:]
@@ -123,9 +121,7 @@ def test_ctrl_c_ends_everything_and_still_publishes(tmp_path: Path) -> None:
     sleep = f"import os, time\nopen({str(pid_file)!r}, 'w').write(str(os.getpid()))\ntime.sleep(100)"
     project = make_project(tmp_path, {"01_a": [sleep], "02_b": [sleep]})
     command = [*COMMAND[:-1], "1", "--root", str(tmp_path)]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=listen
-    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=listen)
     _wait_until(lambda: pid_file.exists() and pid_file.read_text() != "")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)

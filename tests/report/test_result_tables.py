@@ -65,6 +65,6 @@ def test_a_wide_table_scrolls_in_a_box_that_the_keyboard_reaches() -> None:
     ids=["caption", "empty", "ragged", "published"],
 )
 def test_what_is_no_table_is_refused(rows: Any, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match="=|:") as error:
+    with pytest.raises(ValueError, match=r"=|:") as error:
         table_html(rows, **options)
     assert message in str(error.value)

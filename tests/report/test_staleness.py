@@ -65,9 +65,7 @@ def edit_cell(kind: str, text: str) -> Callable[[Project], None]:
     ],
     ids=["code", "prose", "imported", "its-data", "package", "not-imported", "not-its-data", "touched"],
 )
-def test_an_edit_makes_stale_what_depends_on_it(
-    edit: Callable[[Project], None], stale: bool, project: Project
-) -> None:
+def test_an_edit_makes_stale_what_depends_on_it(edit: Callable[[Project], None], stale: bool, project: Project) -> None:
     before = digest(project, "01_a", {"size": 3})
     edit(project)
     imports._graph.cache_clear()

@@ -47,9 +47,7 @@ def number(*values: float | str) -> dict[str, Any]:
     return {"kind": "number", "values": list(values), "seeds": None}
 
 
-def ordering(
-    better: list[Any], worse: list[Any], higher: bool = False, floor: float | None = None
-) -> dict[str, Any]:
+def ordering(better: list[Any], worse: list[Any], higher: bool = False, floor: float | None = None) -> dict[str, Any]:
     found: dict[str, Any] = {
         "kind": "ordering",
         "better": better,
@@ -110,11 +108,15 @@ def test_a_property_is_compared_exactly_or_within_its_tolerance(
 
 @pytest.mark.parametrize(
     ("value", "verdict"),
-    [(4.98, "reproduced"), (5.03, "reproduced"), (4.93, "reproduced"), (5.04, "not reproduced"), (4.9, "not reproduced")],
+    [
+        (4.98, "reproduced"),
+        (5.03, "reproduced"),
+        (4.93, "reproduced"),
+        (5.04, "not reproduced"),
+        (4.9, "not reproduced"),
+    ],
 )
-def test_a_number_is_reproduced_within_its_tolerance_and_undecided_below_its_scale(
-    value: float, verdict: str
-) -> None:
+def test_a_number_is_reproduced_within_its_tolerance_and_undecided_below_its_scale(value: float, verdict: str) -> None:
     assert judge(claim("number", "night"), number(value), "night").verdict == verdict
     assert judge(claim("number", "night"), number(value), "paper").verdict == verdict
     assert judge(claim("number", "night"), number(value), "quick").verdict == "undecided"
@@ -160,7 +162,7 @@ def test_an_ordering_with_too_few_seeds_is_not_run_whatever_it_shows(decided_at:
 @pytest.mark.parametrize(("scale", "verdict"), [("quick", "no trend"), ("night", "not reproduced")])
 def test_a_better_model_that_does_not_beat_the_floor_with_every_seed_has_no_trend(scale: str, verdict: str) -> None:
     below_floor = judge(claim("ordering", "night"), {**AHEAD, "floor": {"name": "bigram", "value": 1.5}}, scale)
-    assert below_floor.verdict in SUCCESSES + ("trend",)
+    assert below_floor.verdict in (*SUCCESSES, "trend")
     judged = judge(claim("ordering", "night"), {**AHEAD, "floor": {"name": "bigram", "value": 1.02}}, scale)
     assert judged.verdict == verdict
     assert judged.reason == "the better model does not beat bigram (1.02) with every seed"

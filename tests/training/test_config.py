@@ -41,7 +41,9 @@ def test_json_round_trip_is_the_identity(name: str) -> None:
     ],
     ids=lambda value: ".".join(value) if isinstance(value, tuple) else None,
 )
-def test_a_mistake_in_plain_values_is_one_line_with_field_and_value(path: tuple[str, ...], value: Any, message: str) -> None:
+def test_a_mistake_in_plain_values_is_one_line_with_field_and_value(
+    path: tuple[str, ...], value: Any, message: str
+) -> None:
     values = json.loads(json.dumps(config().to_dict()))
     target = values
     for key in path[:-1]:

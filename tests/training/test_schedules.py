@@ -1,6 +1,7 @@
 """Properties of the learning-rate schedules."""
 
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -18,8 +19,8 @@ def test_rises_to_one_then_never_rises_again(schedule: Schedule, warmup: int) ->
     values = [at(step) for step in range(STEPS)]
     assert all(0.0 <= v <= 1.0 for v in values)
     assert max(values) == values[warmup] == 1.0
-    assert all(a < b for a, b in zip(values[:warmup], values[1 : warmup + 1], strict=True))
-    assert all(a >= b for a, b in zip(values[warmup:], values[warmup + 1 :], strict=False))
+    assert all(a < b for a, b in pairwise(values[: warmup + 1]))
+    assert all(a >= b for a, b in pairwise(values[warmup:]))
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])

@@ -87,7 +87,7 @@ def test_a_run_whose_loss_is_not_finite_stops_and_says_so(monkeypatch: pytest.Mo
 
 def test_a_vocabulary_of_another_size_is_refused() -> None:
     wrong = config()
-    with pytest.raises(ValueError, match="model.vocab_size=7"):
+    with pytest.raises(ValueError, match=r"model\.vocab_size=7"):
         trainer.train(replace(wrong, model=replace(wrong.model, vocab_size=7)))
 
 

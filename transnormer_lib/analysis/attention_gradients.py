@@ -41,9 +41,7 @@ def linear_weights(s_BN: Tensor) -> Tensor:
     return s_BN / s_BN.sum(-1, keepdim=True)
 
 
-def jacobian_as_printed(
-    s_BN: Tensor, f: Callable[[Tensor], Tensor], f_prime: Callable[[Tensor], Tensor]
-) -> Tensor:
+def jacobian_as_printed(s_BN: Tensor, f: Callable[[Tensor], Tensor], f_prime: Callable[[Tensor], Tensor]) -> Tensor:
     """Eq. 7 as printed, f′(s_ik)/f(s_ik) · (1{j=k} p_ij − p_ij p_ik), [B, N, N]; NaN where f(s_ik) = 0."""
     p_BN = f(s_BN) / f(s_BN).sum(-1, keepdim=True)
     inner_BNN = torch.diag_embed(p_BN) - p_BN[..., :, None] * p_BN[..., None, :]

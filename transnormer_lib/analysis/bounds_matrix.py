@@ -66,9 +66,7 @@ def cross_entropy_bound(form: Literal["published", "sharp"]) -> Bound:
         logits[-1] = 800
         return {"o": logits}
 
-    return Bound(
-        f"eq-63-{form}", {"o": "m"}, lambda x: cross_entropy_gradient(x["o"]).norm(dim=-1) / a0, extremal
-    )
+    return Bound(f"eq-63-{form}", {"o": "m"}, lambda x: cross_entropy_gradient(x["o"]).norm(dim=-1) / a0, extremal)
 
 
 def upstream_gradient(x1: Tensor, w1: Tensor, w2: Tensor, w3: Tensor) -> Tensor:

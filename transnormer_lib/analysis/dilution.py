@@ -172,4 +172,9 @@ def model_locality(model: torch.nn.Module, input_ids_BN: Tensor) -> Locality:
         empty.append((weights.sum(-1) == 0).double().mean().item())
     model.train(was_training)
     stacked = torch.stack(sizes)
-    return Locality(stacked.numpy(), area_under_curve(stacked).numpy(), torch.stack(maps).float().numpy(), float(np.mean(empty)))
+    return Locality(
+        stacked.numpy(),
+        area_under_curve(stacked).numpy(),
+        torch.stack(maps).float().numpy(),
+        float(np.mean(empty)),
+    )

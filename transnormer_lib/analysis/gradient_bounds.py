@@ -73,9 +73,7 @@ def _weight_pairs(s: Tensor, v: Tensor, g: Tensor) -> Iterator[tuple[str, Tensor
     yield "Eq. 47, linear", gradients.score_gradient_linear(s[None], v[None], g[None])[0], automatic
 
 
-def _norm_pairs(
-    s: Tensor, v: Tensor, g: Tensor, t: Tensor, eps: float
-) -> Iterator[tuple[str, Tensor, Tensor]]:
+def _norm_pairs(s: Tensor, v: Tensor, g: Tensor, t: Tensor, eps: float) -> Iterator[tuple[str, Tensor, Tensor]]:
     """(name, closed form, autograd) for each normalisation, on a row t and through scores s."""
     for norm in get_args(Norm):
         apply = partial(gradients.normalise, norm=norm, eps=eps)
@@ -178,9 +176,7 @@ class Exceeded:
 def exceed(kernel: KernelMap, thresholds: Sequence[float], n: int, d: int) -> list[Exceeded]:
     """Proposition 3.1 for each M in `thresholds`: at ε = 1/(2n²M) the smallest |∂p_ij/∂s_ik| exceeds M."""
     if n < 2:
-        raise ValueError(
-            f"n={n}: one key has p = 1 whatever its score, so every derivative is 0; needs n ≥ 2"
-        )
+        raise ValueError(f"n={n}: one key has p = 1 whatever its score, so every derivative is 0; needs n ≥ 2")
     points = [(m, 1 / (2 * n**2 * m)) for m in thresholds]
     return [Exceeded(m, epsilon, appendix_c(kernel, epsilon, n, d).smallest) for m, epsilon in points]
 

@@ -73,10 +73,7 @@ def growth(
     q_ED = kernel.inverse(root_E11 * directions[:1])[:, 0].detach().requires_grad_()
     k_END = kernel.inverse(root_E11 * directions[1:]).detach().requires_grad_()
     s_EN = gradients.scores(q_ED, k_END, kernel)
-    if norm is None:
-        o_ED = gradients.linear_weights(s_EN) @ v_ND
-    else:
-        o_ED = gradients.normalise(s_EN @ v_ND, norm, norm_eps)
+    o_ED = gradients.linear_weights(s_EN) @ v_ND if norm is None else gradients.normalise(s_EN @ v_ND, norm, norm_eps)
     # Each ε has its own row, so the sum's gradient holds every row's own.
     found = torch.autograd.grad((o_ED @ g_D).sum(), (s_EN, q_ED, k_END))
     curves = {name: tensor.abs().flatten(1).amax(1) for name, tensor in zip("sqk", found, strict=True)}

@@ -67,7 +67,7 @@ KERNELS: dict[str, KernelMap] = {
 }
 
 # φ as most implementations evaluate it, and this library does not: 1 + elu(x). Its derivative stays exact while φ
-# itself rounds to a multiple of the machine epsilon, so φ′ ≤ φ fails below x ≈ −36 in float64 and below x ≈ −16 in float32.
+# itself rounds to a multiple of the machine epsilon, so φ′ ≤ φ fails below x ≈ −36 in float64, −16 in float32.
 ONE_PLUS_ELU_AS_COMPUTED = KernelMap(
     name="1+elu as computed",
     phi=lambda x: 1 + torch.nn.functional.elu(x),

@@ -115,9 +115,7 @@ def layer_gradients(stack: Stack, generator: Generator) -> LayerGradients:
     logits = head(rms_norm(x_BND))
     nn.functional.cross_entropy(logits.flatten(0, 1), labels_BN.flatten(), reduction="sum").backward()
     rows = [measure_layer(stack, store) for store in caught]
-    return LayerGradients(
-        stack, *(torch.tensor(column, dtype=torch.float64) for column in zip(*rows, strict=True))
-    )
+    return LayerGradients(stack, *(torch.tensor(column, dtype=torch.float64) for column in zip(*rows, strict=True)))
 
 
 def _initialise(module: nn.Module, gain: float, generator: Generator) -> None:
@@ -173,9 +171,7 @@ def _measure_norm_layer(
     g_RD = g.transpose(1, 2).flatten(2).flatten(0, 1)
     jacobian_RDD = gradients.jacobian_norm(t_RD, "rms", stack.eps)
     back_RD = torch.einsum("rd,rde->re", g_RD, jacobian_RDD)
-    back_BHND = (
-        back_RD.unflatten(0, (q.shape[0], q.shape[2])).unflatten(-1, (stack.heads, -1)).transpose(1, 2)
-    )
+    back_BHND = back_RD.unflatten(0, (q.shape[0], q.shape[2])).unflatten(-1, (stack.heads, -1)).transpose(1, 2)
     largest = float((back_BHND @ v.mT).abs().max())
     # c₁ is over whole rows, c₂ over one head's values: s_ij of a head multiplies these alone.
     c1, c2 = float(g_RD.norm(dim=-1).max()), float(v.norm(dim=-1).max())

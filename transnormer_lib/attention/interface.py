@@ -116,9 +116,7 @@ class Attention(nn.Module):
 
     # --- what all mechanisms share ------------------------------------------------------------------------
 
-    def reference(
-        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def reference(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """The specification: the output and the attention matrix it was made with, quadratic in N."""
         allowed = self.allowed(q.shape[2], key_padding_mask, q.device)
         matrix = self.attention_matrix(widen(q), widen(k), allowed)
@@ -205,9 +203,7 @@ def _without_autocast(device_type: str) -> contextlib.AbstractContextManager[Any
     return contextlib.nullcontext()
 
 
-def check_inputs(
-    config: AttentionConfig, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None
-) -> None:
+def check_inputs(config: AttentionConfig, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> None:
     """Refuse inputs that do not fit together or do not fit the config, in one line that says why."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         shape = tuple(x.shape)
@@ -231,13 +227,10 @@ def check_inputs(
     if key_padding_mask is None:
         return
     if key_padding_mask.dtype != torch.bool:
-        raise TypeError(
-            f"key_padding_mask.dtype={key_padding_mask.dtype}: must be torch.bool, True on padding"
-        )
+        raise TypeError(f"key_padding_mask.dtype={key_padding_mask.dtype}: must be torch.bool, True on padding")
     if tuple(key_padding_mask.shape) != (q.shape[0], q.shape[2]):
         raise ValueError(
-            f"key_padding_mask.shape={tuple(key_padding_mask.shape)}: must be [B, N] = "
-            f"{(q.shape[0], q.shape[2])}"
+            f"key_padding_mask.shape={tuple(key_padding_mask.shape)}: must be [B, N] = {(q.shape[0], q.shape[2])}"
         )
     if key_padding_mask.device != q.device:
         raise ValueError(f"key_padding_mask.device={key_padding_mask.device}: must equal q.device={q.device}")

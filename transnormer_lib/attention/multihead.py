@@ -58,8 +58,7 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"x.shape={tuple(x.shape)}: must be [B, N, {dim}]")
         heads = self.attention.config.heads
         q_BHND, k_BHND, v_BHND = (
-            project(x).unflatten(-1, (heads, -1)).transpose(1, 2)
-            for project in (self.q_proj, self.k_proj, self.v_proj)
+            project(x).unflatten(-1, (heads, -1)).transpose(1, 2) for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         if return_weights:
             o_BHND, w_BHNN = self.attention(q_BHND, k_BHND, v_BHND, key_padding_mask, return_weights=True)

@@ -93,14 +93,10 @@ def masked_batches(
     Raises:
         ValueError: a number is out of range, or there are fewer than ``length`` tokens.
     """
-    return _MaskedBatches(
-        _checked(tokens, length), vocabulary, BatchConfig(length, batch_size, seed), masking
-    )
+    return _MaskedBatches(_checked(tokens, length), vocabulary, BatchConfig(length, batch_size, seed), masking)
 
 
-def evaluation_windows(
-    tokens: Tokens, *, length: int, batch_size: int, limit: int | None = None
-) -> Iterator[Batch]:
+def evaluation_windows(tokens: Tokens, *, length: int, batch_size: int, limit: int | None = None) -> Iterator[Batch]:
     """Causal batches of the contiguous, non-overlapping windows of ``tokens`` [T], in order.
 
     Every target but those of a remainder shorter than a window occurs once. ``limit`` takes that many
@@ -211,13 +207,9 @@ def _generator(seed: int, step: int) -> np.random.Generator:
 
 def _checked(tokens: Tokens, at_least: int) -> Tokens:
     if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
-        raise ValueError(
-            f"tokens: must be integers of shape [T], not {tokens.dtype} of shape {list(tokens.shape)}"
-        )
+        raise ValueError(f"tokens: must be integers of shape [T], not {tokens.dtype} of shape {list(tokens.shape)}")
     if tokens.size < at_least:
-        raise ValueError(
-            f"tokens: has {tokens.size}, must have at least {at_least} for windows of this length"
-        )
+        raise ValueError(f"tokens: has {tokens.size}, must have at least {at_least} for windows of this length")
     return tokens
 
 

@@ -76,9 +76,7 @@ class NgramModel:
             history = 0
             for token in context[context.size - (k - 1) :]:
                 history = history * self.vocabulary_size + int(token)
-            p_V = _interpolated(
-                counts, history * self.vocabulary_size + candidates, p_V, self.vocabulary_size
-            )
+            p_V = _interpolated(counts, history * self.vocabulary_size + candidates, p_V, self.vocabulary_size)
         return p_V
 
 
@@ -97,9 +95,7 @@ def fit_ngrams(tokens: Tokens, *, order: int, vocabulary_size: int) -> NgramMode
     _check_tokens(tokens, vocabulary_size)
     if tokens.size < order:
         raise ValueError(f"tokens: has {tokens.size}, must have at least order={order}")
-    return NgramModel(
-        order, vocabulary_size, tuple(_count(tokens, k, vocabulary_size) for k in range(1, order + 1))
-    )
+    return NgramModel(order, vocabulary_size, tuple(_count(tokens, k, vocabulary_size) for k in range(1, order + 1)))
 
 
 @dataclass(frozen=True)
@@ -149,9 +145,7 @@ def _count(tokens: Tokens, order: int, vocabulary_size: int) -> _Order:
     return _Order(ngrams, counts, contexts, np.add.reduceat(counts, first), types)
 
 
-def _interpolated(
-    counts: _Order, keys: Keys, lower: NDArray[np.float64], vocabulary_size: int
-) -> NDArray[np.float64]:
+def _interpolated(counts: _Order, keys: Keys, lower: NDArray[np.float64], vocabulary_size: int) -> NDArray[np.float64]:
     """p_k of each n-gram in ``keys``, from p_{k-1} of the same tokens."""
     seen = _look_up(counts.ngrams, counts.counts, keys)
     contexts = keys // vocabulary_size
@@ -169,9 +163,7 @@ def _look_up(keys: Keys, values: NDArray[np.int64], wanted: Keys) -> NDArray[np.
 
 def _check_tokens(tokens: Tokens, vocabulary_size: int) -> None:
     if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
-        raise ValueError(
-            f"tokens: must be integers of shape [T], not {tokens.dtype} of shape {list(tokens.shape)}"
-        )
+        raise ValueError(f"tokens: must be integers of shape [T], not {tokens.dtype} of shape {list(tokens.shape)}")
     outside = tokens[(tokens < 0) | (tokens >= vocabulary_size)]
     if outside.size:
         raise ValueError(f"tokens={outside[0]}: must be in [0, {vocabulary_size})")

@@ -49,9 +49,7 @@ class TextCorpus:
     vocabulary: Vocabulary
     tokens: Mapping[str, Tokens]  # per split, int32 [T], read-only
     counts: Mapping[str, SplitCounts]
-    fingerprint: (
-        str  # sha256, hex, over the source's bytes, the split rule, the split texts and the vocabulary
-    )
+    fingerprint: str  # sha256, hex, over the source's bytes, the split rule, the split texts and the vocabulary
 
     def bits_per_byte(self, nats_per_token: float, split: str) -> float:
         """A causal model's loss as bits per byte of text, by the tokens and bytes of the whole split.
@@ -131,9 +129,7 @@ def _encode(vocabulary: Vocabulary, texts: list[str], text_digest: str) -> Token
         tokens = vocabulary.encode_all(texts)
     else:
         digest = cache.key(text_digest, vocabulary.fingerprint, *_encoder_version())
-        stored = cache.cached(
-            f"{vocabulary.name}-tokens", digest, lambda: _to_npy(vocabulary.encode_all(texts))
-        )
+        stored = cache.cached(f"{vocabulary.name}-tokens", digest, lambda: _to_npy(vocabulary.encode_all(texts)))
         tokens = np.load(io.BytesIO(stored), allow_pickle=False)
     tokens.flags.writeable = False  # the corpus is shared by every caller in the process
     return tokens

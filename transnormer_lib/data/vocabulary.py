@@ -79,9 +79,7 @@ class Vocabulary(ABC):
     def _text_ids(self, tokens: ArrayLike) -> NDArray[np.int64]:
         given = np.asarray(tokens)
         if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-            raise ValueError(
-                f"tokens: must be integers of shape [T], not {given.dtype} of shape {list(given.shape)}"
-            )
+            raise ValueError(f"tokens: must be integers of shape [T], not {given.dtype} of shape {list(given.shape)}")
         ids = given.astype(np.int64)
         outside = ids[(ids < 0) | (ids >= self.size)]
         if outside.size:

@@ -136,7 +136,10 @@ def architecture(
     elif name in ("transnormer-t1", "transnormer-t2"):
         early = layers // 2  # Section 5.4: the first half of the layers is the early stage
         scores, phi = ("rela", "elu") if name.endswith("t1") else ("softmax", "1+elu")
-        options: dict[str, Mapping[str, Any]] = {"diag": {"block_size": block_size, "scores": scores}, "norm": {"phi": phi}}
+        options: dict[str, Mapping[str, Any]] = {
+            "diag": {"block_size": block_size, "scores": scores},
+            "norm": {"phi": phi},
+        }
         attention = ("diag",) * early + ("norm",) * (layers - early)
         config = ModelConfig(
             **shared,

@@ -20,6 +20,7 @@ from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.feed_forward import feed_forward
 from transnormer_lib.models.positions import Positions
 
+
 def _norm(config: ModelConfig) -> nn.Module:
     return RMSNorm(config.dim) if config.norm == "rms" else LayerNorm(config.dim, affine=True)
 
@@ -32,7 +33,12 @@ class Block(nn.Module):
         options: dict[str, Any] = dict(config.attention_options.get(mechanism, {}))
         core = attention.build(
             mechanism,
-            {"heads": config.heads, "head_dim": config.head_dim, "causal": config.kind == "decoder", **options},
+            {
+                "heads": config.heads,
+                "head_dim": config.head_dim,
+                "causal": config.kind == "decoder",
+                **options,
+            },
         )
         self.attention = attention.MultiHeadAttention(config.dim, core)
         self.feed_forward = feed_forward(config)

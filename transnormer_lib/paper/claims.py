@@ -65,9 +65,7 @@ def load(folder: Path = FOLDER) -> tuple[Claim, ...]:
     for path in sorted(folder.glob("*.yaml")):
         for position, fields in enumerate(read_list(path), start=1):
             name = fields.get("id") if isinstance(fields, dict) else None
-            claim = build(
-                Claim, fields, f"{path.name}: claim {name!r}" if name else f"{path.name}: entry {position}"
-            )
+            claim = build(Claim, fields, f"{path.name}: claim {name!r}" if name else f"{path.name}: entry {position}")
             if claim.id in found:
                 raise ValueError(f"id={claim.id!r}: used twice, in {found[claim.id][0]} and in {path.name}")
             found[claim.id] = (path.name, claim)

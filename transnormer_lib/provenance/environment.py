@@ -58,9 +58,7 @@ def device() -> str:
     """The accelerator's name if there is one, else the processor's with its number of cores."""
     import os
 
-    if shutil.which("nvidia-smi") and (
-        names := _run("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
-    ):
+    if shutil.which("nvidia-smi") and (names := _run("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")):
         return ", ".join(sorted(set(names.splitlines())))
     name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")

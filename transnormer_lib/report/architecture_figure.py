@@ -29,7 +29,9 @@ def draw_architecture(parts: Sequence[Part], title: str) -> "Figure":
     for part in parts:
         colour, hatch = _ROLES.get(part.name, ("#7f7f7f", ""))
         weight, alpha = ("bold", 0.28) if part.name in _ROLES else ("normal", 0.12)
-        box = FancyBboxPatch((0, y), width, height, boxstyle="round,pad=0.02", facecolor=colour, alpha=alpha, linewidth=0)
+        box = FancyBboxPatch(
+            (0, y), width, height, boxstyle="round,pad=0.02", facecolor=colour, alpha=alpha, linewidth=0
+        )
         axes.add_patch(box)
         if hatch:
             axes.add_patch(Rectangle((0, y), 0.22, height, fill=False, hatch=hatch, edgecolor=colour, linewidth=0))

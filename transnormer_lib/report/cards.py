@@ -60,8 +60,7 @@ def claim_line(claim: Claim, judgement: Judgement) -> str:
 def claim_card(claim: Claim, judgement: Judgement, *, standalone: bool) -> str:
     """The claim, the published value, ours and the verdict; ``standalone`` adds the style sheet."""
     rows = "".join(
-        f"<div><dt>{escape(label)}</dt><dd>{escape(value)}</dd></div>"
-        for label, value in _values(claim, judgement)
+        f"<div><dt>{escape(label)}</dt><dd>{escape(value)}</dd></div>" for label, value in _values(claim, judgement)
     )
     reason = f'<p class="tn-reason">{escape(_sentence(judgement.reason))}</p>' if judgement.reason else ""
     attributes = f'class="tn-claim tn-{tone(judgement.verdict)}" id="claim-{claim.id}"'
@@ -95,6 +94,16 @@ def measured_text(claim: Claim, judgement: Judgement) -> str:
         low, high = judgement.interval
         return f"{means}; ahead by {shown(low)} to {shown(high)}"
     return shown(ours)
+
+
+def tried_text(claim: Claim, judgement: Judgement) -> str | None:
+    """What was tried on a claim that failed: how far was searched, over how many seeds."""
+    if judgement.verdict not in FAILURES:
+        return None
+    if claim.kind == "theorem" and isinstance(judgement.measured, Mapping):
+        points = judgement.measured["searched"]
+        return f"tried: {shown(points)} point{'' if points == 1 else 's'}"
+    return f"tried: {len(judgement.seeds)} seeds" if judgement.seeds else None
 
 
 def _sentence(text: str) -> str:

@@ -29,13 +29,32 @@ def accumulated_scores(curves: "pd.DataFrame", names: Sequence[str], dilution: n
 
     look = by_mechanism(names)
     figure, axes = plt.subplots(figsize=(6.8, 4.4))
-    shared = {"x": "neighbourhood", "y": "score", "hue": "architecture", "orient": "y", "errorbar": None, "ax": axes}
+    shared = {
+        "x": "neighbourhood",
+        "y": "score",
+        "hue": "architecture",
+        "orient": "y",
+        "errorbar": None,
+        "ax": axes,
+    }
     trained, untrained = (curves[curves.state == state] for state in ("trained", "untrained"))
     sns.lineplot(trained, style="architecture", markevery=9, **shared, **look)
-    axes.plot(dilution, np.linspace(0, 1, len(dilution)), color=GREY, linewidth=3, alpha=0.6, label="all visible alike")
+    axes.plot(
+        dilution,
+        np.linspace(0, 1, len(dilution)),
+        color=GREY,
+        linewidth=3,
+        alpha=0.6,
+        label="all visible alike",
+    )
     dotted = {"linestyle": ":", "linewidth": 1.1, "legend": False}
     sns.lineplot(untrained, **shared, **dotted, palette=look["palette"], hue_order=names)
-    axes.set(xlabel="neighbourhood r (fraction of the sequence)", ylabel="accumulated score l", xlim=(0, 1), ylim=(0, 1))
+    axes.set(
+        xlabel="neighbourhood r (fraction of the sequence)",
+        ylabel="accumulated score l",
+        xlim=(0, 1),
+        ylim=(0, 1),
+    )
     _label(axes, names)
     return figure
 

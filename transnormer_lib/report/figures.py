@@ -212,6 +212,4 @@ def _mirrored_grey(colour: str) -> str | None:
         return None
     towards_text = 1 - (red + green + blue) / (3 * 255)
     ground, text = (0x16, 0x1A, 0x20), (0xE8, 0xEA, 0xED)
-    return "#" + "".join(
-        f"{round(g + (t - g) * towards_text):02x}" for g, t in zip(ground, text, strict=True)
-    )
+    return "#" + "".join(f"{round(g + (t - g) * towards_text):02x}" for g, t in zip(ground, text, strict=True))

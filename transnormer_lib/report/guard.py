@@ -83,9 +83,7 @@ def _found_provenance(notebook: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _execute(
-    project: Project, notebook: str, parameters: dict[str, Any], partial: Path, minutes: float
-) -> None:
+def _execute(project: Project, notebook: str, parameters: dict[str, Any], partial: Path, minutes: float) -> None:
     import logging
 
     import papermill
@@ -119,9 +117,7 @@ def _execute(
     except DeadKernelError:
         raise NotebookFailed(_DEAD) from None
     except TimeLimit:
-        raise NotebookFailed(
-            f"stopped after {minutes:g} minutes, the preset's limit for one notebook"
-        ) from None
+        raise NotebookFailed(f"stopped after {minutes:g} minutes, the preset's limit for one notebook") from None
     except Exception:
         # A kernel that dies between two cells surfaces as whatever the next request to it runs into.
         if (process := ThisInterpreterKernel.process) is not None and process.poll() is not None:
@@ -212,9 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0: it ran; 1: it failed; 2: a user's mistake; 130: interrupted. One line says why."""
     parser = argparse.ArgumentParser(prog="python -m transnormer_lib.report.guard", description=__doc__)
     parser.add_argument("--preset", required=True, help="the scale, a folder of params/")
-    parser.add_argument(
-        "--root", type=Path, default=None, help="the project's folder (default: the current one)"
-    )
+    parser.add_argument("--root", type=Path, default=None, help="the project's folder (default: the current one)")
     parser.add_argument("notebook", help="number or name")
     options = parser.parse_args(arguments)
 

@@ -70,11 +70,7 @@ def build_report(root: Path, preset: str, claims: Sequence[Claim] | None = None)
     ledger = judge_claims(report_dir, scale, claims, [notebook.name for notebook in notebooks])
     write_claims(report_dir / "claims.json", ledger.claims)
     runs = {notebook.name: last_run(report_dir, notebook.name) for notebook in notebooks}
-    failed += [
-        Failed(run.notebook, str(run.error))
-        for run in runs.values()
-        if run.status in ("failed", "interrupted")
-    ]
+    failed += [Failed(run.notebook, str(run.error)) for run in runs.values() if run.status in ("failed", "interrupted")]
     failed += [Failed(name, line) for name, line in ledger.problems.items()]
     for position, notebook in enumerate(notebooks):
         before = notebooks[position - 1] if position else None
@@ -208,11 +204,7 @@ def _notebook_item(
 ) -> dict[str, Any]:
     lines = [item.line for item in failed if item.notebook == notebook.name]
     seconds = (run.record.get("provenance") or {}).get("wall_seconds")
-    own = [
-        {"verdict": ledger.judgements[claim.id].verdict}
-        for claim in claims
-        if claim.notebook == notebook.name
-    ]
+    own = [{"verdict": ledger.judgements[claim.id].verdict} for claim in claims if claim.notebook == notebook.name]
     ran = f"ran in {seconds:.0f} s" if run.status == "ok" and seconds is not None else run.status
     return {
         "title": notebook.title,
@@ -254,9 +246,7 @@ def _natural(locus: str) -> list[tuple[int, str]]:
 def _run_facts(records: Sequence[Mapping[str, Any]], notebooks: int) -> list[tuple[str, str]]:
     provenances = [record.get("provenance") or {} for record in records]
     seconds = [p["wall_seconds"] for p in provenances if isinstance(p.get("wall_seconds"), int | float)]
-    memory = [
-        p["peak_memory_bytes"] for p in provenances if isinstance(p.get("peak_memory_bytes"), int | float)
-    ]
+    memory = [p["peak_memory_bytes"] for p in provenances if isinstance(p.get("peak_memory_bytes"), int | float)]
     ran = sum(record.get("status") == "ok" for record in records)
     facts = [("notebooks", f"{ran} of {notebooks} ran")]
     if seconds:

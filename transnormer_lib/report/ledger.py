@@ -68,13 +68,10 @@ def measurements(executed: Path) -> list[dict[str, Any]]:
     """The measurements in an executed notebook, in order. Raises LedgerError if it cannot be read."""
     try:
         cells = json.loads(executed.read_text(encoding="utf-8"))["cells"]
-    except (ValueError, KeyError) as fault:
+    except (ValueError, KeyError, TypeError) as fault:
         raise LedgerError(f"{executed.name} is not a notebook: {fault}") from None
     return [
-        output["data"][MIME]
-        for cell in cells
-        for output in cell.get("outputs", ())
-        if MIME in output.get("data", {})
+        output["data"][MIME] for cell in cells for output in cell.get("outputs", ()) if MIME in output.get("data", {})
     ]
 
 
@@ -114,17 +111,13 @@ def _judge_notebook(
         name = measurement.get("claim")
         claim = claims.get(str(name))
         if claim is None:
-            raise LedgerError(
-                f"it measured {name!r}, which is no claim; claims lie in transnormer_lib/paper/claims"
-            )
+            raise LedgerError(f"it measured {name!r}, which is no claim; claims lie in transnormer_lib/paper/claims")
         if claim.notebook != notebook:
             raise LedgerError(f"it measured claim {name!r}, which belongs to {claim.notebook}")
         if claim.id in judged:
             raise LedgerError(f"it measured claim {name!r} twice")
         if measurement.get("scale") != scale:
-            raise LedgerError(
-                f"it measured claim {name!r} at {measurement.get('scale')!r}, this report is {scale!r}"
-            )
+            raise LedgerError(f"it measured claim {name!r} at {measurement.get('scale')!r}, this report is {scale!r}")
         try:
             judged[claim.id] = judge(claim, measurement, scale)
         except (ValueError, KeyError, TypeError) as fault:

@@ -13,9 +13,7 @@ from transnormer_lib.report.signals import undisturbed
 from transnormer_lib.report.staleness import refresh_markdown
 
 
-def make_report(
-    project: Project, preset: str, only: list[str] | None, cores: int, snakemake: Sequence[str]
-) -> int:
+def make_report(project: Project, preset: str, only: list[str] | None, cores: int, snakemake: Sequence[str]) -> int:
     """Returns the exit code: 0 only if every selected notebook ran.
 
     A mistake in one notebook's parameters costs that notebook alone. Raises :class:`UserMistake` for an
@@ -47,9 +45,7 @@ def _alone(project: Project, preset: str) -> Iterator[None]:
         raise UserMistake(f"preset={preset!r}: another report on it is being made") from None
 
 
-def _make(
-    project: Project, preset: str, selected: Sequence[str], cores: int, snakemake: Sequence[str]
-) -> int:
+def _make(project: Project, preset: str, selected: Sequence[str], cores: int, snakemake: Sequence[str]) -> int:
     from transnormer_lib.report.index import build_overview, build_report
 
     clock = time.perf_counter()

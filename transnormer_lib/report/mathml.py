@@ -64,8 +64,7 @@ def text_with_math(text: str) -> str:
     """Plain text as HTML: escaped, each ``$...$`` as MathML. Raises MathError for a bad formula."""
     pieces = _INLINE.split(text)
     html = "".join(
-        mathml(piece) if position % 2 else escape(piece.replace(r"\$", "$"))
-        for position, piece in enumerate(pieces)
+        mathml(piece) if position % 2 else escape(piece.replace(r"\$", "$")) for position, piece in enumerate(pieces)
     )
     return keep_punctuation(html)
 

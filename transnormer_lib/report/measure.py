@@ -92,9 +92,7 @@ class Measurements:
             raise ValueError(f"claim={claim!r}: searched={searched!r}: must count at least one point")
         margin = plain(margin, "margin")
         if holds and margin is not None and not (isinstance(margin, int | float) and margin > -1e-6):
-            raise ValueError(
-                f"claim={claim!r}: margin={margin!r}: must be finite and not negative where holds is true"
-            )
+            raise ValueError(f"claim={claim!r}: margin={margin!r}: must be finite and not negative where holds is true")
         if not holds and counter_example is None and tightest is None:
             raise ValueError(f"claim={claim!r}: holds=False: needs the counter_example that was found")
         fields: dict[str, Any] = {"holds": holds, "searched": int(searched), "margin": margin}
@@ -113,9 +111,7 @@ class Measurements:
         fields = {"value": plain(value, "value"), "expected": plain(expected, "expected")}
         return self._record(claim, "property", fields)
 
-    def number(
-        self, claim: str, *, value: float | Sequence[float], seeds: Sequence[int] | None = None
-    ) -> Recorded:
+    def number(self, claim: str, *, value: float | Sequence[float], seeds: Sequence[int] | None = None) -> Recorded:
         """A number to compare with the published one: one value, or one per seed, whose mean is judged."""
         self._expect(claim, "number")
         values = _numbers(claim, "value", value if _is_sequence(value) else [value])
@@ -171,9 +167,7 @@ class Measurements:
         if kind is not None and known.kind != kind:
             raise ValueError(f"claim={claim!r}: is of kind {known.kind!r}, measured as {kind!r}")
         if claim in self._recorded and not _runs_again(self._recorded[claim], _running_cell()):
-            raise ValueError(
-                f"claim={claim!r}: already recorded; a claim is measured once per run of the notebook"
-            )
+            raise ValueError(f"claim={claim!r}: already recorded; a claim is measured once per run of the notebook")
 
     def _record(self, claim: str, kind: str, fields: dict[str, Any]) -> Recorded:
         measurement = {"claim": claim, "notebook": self.notebook, "scale": self.scale, "kind": kind, **fields}
@@ -200,12 +194,7 @@ def _running_cell() -> tuple[int, str] | None:
 
 def _runs_again(recorded: tuple[int, str] | None, running: tuple[int, str] | None) -> bool:
     """Whether a reader runs one cell again, as opposed to a notebook that measures a claim twice."""
-    return (
-        recorded is not None
-        and running is not None
-        and recorded[0] < running[0]
-        and recorded[1] == running[1]
-    )
+    return recorded is not None and running is not None and recorded[0] < running[0] and recorded[1] == running[1]
 
 
 def _is_sequence(value: Any) -> bool:

@@ -74,14 +74,10 @@ def _without_markup(markdown: str) -> str:
 
 
 def _pairs(values: Any) -> list[tuple[str, str]]:
-    return (
-        [(str(name), shown(value)) for name, value in values.items()] if isinstance(values, Mapping) else []
-    )
+    return [(str(name), shown(value)) for name, value in values.items()] if isinstance(values, Mapping) else []
 
 
-def _banner(
-    run: Run, problem: str | None, claims: Sequence[Claim], ledger: Ledger, last_good: str | None
-) -> Any:
+def _banner(run: Run, problem: str | None, claims: Sequence[Claim], ledger: Ledger, last_good: str | None) -> Any:
     if run.status == "ok" and problem is None:
         return None
     if run.status == "ok":
@@ -119,9 +115,7 @@ def write_notebook_page(
     executed = _content(notebook, run)
     refill(executed, ledger.claims)
     good = report_dir / f"{notebook.name}.ipynb"
-    banner = _banner(
-        run, ledger.problems.get(notebook.name), claims, ledger, good.name if good.exists() else None
-    )
+    banner = _banner(run, ledger.problems.get(notebook.name), claims, ledger, good.name if good.exists() else None)
     judged = [(claim.model_dump(), vars(ledger.judgements[claim.id])) for claim in claims]
     names = [None if other is None else (other.name, other.title) for other in around]
     digest = content_digest(report_dir.name, notebook.title, executed, run.record, banner, judged, names)
@@ -152,9 +146,9 @@ def _content(notebook: Notebook, run: Run) -> dict[str, Any]:
         return copy.deepcopy(notebook.source)
     try:
         executed = json.loads(run.executed.read_text(encoding="utf-8"))
-    except ValueError:  # the ledger names this as the notebook's problem, and the banner says so
+        return {**executed, "cells": executed["cells"]}
+    except (ValueError, KeyError, TypeError):  # the ledger names the problem, and the banner says so
         return copy.deepcopy(notebook.source)
-    return dict(executed)
 
 
 def _page(frame: Mapping[str, Any], rendered: "NotebookHtml", claims: Sequence[Claim], ledger: Ledger) -> str:
@@ -201,4 +195,4 @@ def _frame(preset: str, notebook: Notebook, run: Run, around: Neighbours) -> dic
 def _link(notebook: Notebook | None) -> dict[str, str] | None:
     if notebook is None:
         return None
-    return {"href": f"{notebook.name}.html", "title": notebook.title.replace("$", "")}
+    return {"href": f"{notebook.name}.html", "title": notebook.title}

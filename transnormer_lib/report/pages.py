@@ -146,6 +146,7 @@ def claim_rows(
             "statement": claim.statement,
             "verdict": judgement.verdict,
             "reason": judgement.reason,
+            "remarks": [line for line in (judgement.reason, cards.tried_text(claim, judgement)) if line],
             "published": cards.published_text(claim),
             "ours": cards.measured_text(claim, judgement),
             "href": None if own and target.startswith("#") else target,
@@ -174,9 +175,7 @@ def provenance_facts(record: Mapping[str, Any]) -> list[tuple[str, str]]:
 def commit_text(provenance: Mapping[str, Any]) -> str | None:
     """The commit of a run, shortened, and whether the working tree differed from it."""
     commit = provenance.get("commit")
-    return (
-        None if not commit else str(commit)[:12] + (" with local changes" if provenance.get("dirty") else "")
-    )
+    return None if not commit else str(commit)[:12] + (" with local changes" if provenance.get("dirty") else "")
 
 
 def date_text(moment: Any) -> str | None:

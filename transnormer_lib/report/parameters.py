@@ -53,13 +53,9 @@ def parse(source: str, notebook: str) -> list[Parameter]:
     }
     found = []
     for node in ast.parse(source).body:
-        if not (
-            isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None
-        ):
+        if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None):
             line = source.splitlines()[node.lineno - 1]
-            raise UserMistake(
-                f"{notebook}: parameters cell: {line!r}: must be 'name: type = default  # comment'"
-            )
+            raise UserMistake(f"{notebook}: parameters cell: {line!r}: must be 'name: type = default  # comment'")
         annotation = ast.unparse(node.annotation)
         try:
             kind = eval(annotation, {"__builtins__": {}}, _TYPES)
@@ -68,9 +64,7 @@ def parse(source: str, notebook: str) -> list[Parameter]:
             raise UserMistake(f"{notebook}: parameter {node.target.id}: {error}") from None
         name = node.target.id
         _check(notebook, name, annotation, kind, default)
-        found.append(
-            Parameter(name, annotation, kind, default, comments.get(node.end_lineno or node.lineno, ""))
-        )
+        found.append(Parameter(name, annotation, kind, default, comments.get(node.end_lineno or node.lineno, "")))
     return found
 
 
@@ -81,9 +75,7 @@ def _check(notebook: str, name: str, annotation: str, kind: Any, value: Any) -> 
         # Strict: nothing is converted, but for a whole number where a float is meant.
         TypeAdapter(kind).validate_python(value, strict=True)
     except ValidationError as error:
-        raise UserMistake(
-            f"{notebook}: {name}={value!r}: must be {annotation} ({error.errors()[0]['msg']})"
-        ) from None
+        raise UserMistake(f"{notebook}: {name}={value!r}: must be {annotation} ({error.errors()[0]['msg']})") from None
 
 
 def declared(project: Project, notebook: str) -> list[Parameter]:

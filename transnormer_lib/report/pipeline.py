@@ -71,9 +71,7 @@ def missing_shares(project: Project, preset_name: str, job: Job) -> list[str]:
         store, runs = RunStore(), studies.runs(job.notebook, resolve(project, preset_name, job.notebook))
         count = ceil(len(runs) / project.preset(preset_name).runs_per_job)
         lacking = [store.find(config) is None for config in runs]
-    except (
-        Exception
-    ):  # data that is not there, a config out of range: the notebook meets the same and reports it
+    except Exception:  # data that is not there, a config out of range: the notebook meets the same and reports it
         return []
     return [f"{number}of{count}" for number in range(count) if any(lacking[number::count])]
 
@@ -106,9 +104,7 @@ def run(project: Project, preset: str, stale: Sequence[Job], cores: int, extra: 
 
 def _snakemake(project: Project, preset: str, stale: Sequence[Job], cores: int, extra: Sequence[str]) -> int:
     out, gpu = project.report_dir(preset), project.preset(preset).device == "gpu"
-    jobs = {
-        job.notebook: {"digest": job.digest, "shares": missing_shares(project, preset, job)} for job in stale
-    }
+    jobs = {job.notebook: {"digest": job.digest, "shares": missing_shares(project, preset, job)} for job in stale}
     plan_file = out / ".plan.json"
     write_json(
         plan_file,

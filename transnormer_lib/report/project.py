@@ -5,11 +5,12 @@ as a whole; beside it lies one YAML per notebook with values for its parameters 
 """
 
 import difflib
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from transnormer_lib.strict import from_plain
 
 INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
 Scale = Literal["quick", "night", "gpu", "paper"]
@@ -79,20 +80,15 @@ class Project:
 
     def preset(self, name: str) -> Preset:
         """The preset's description, checked strictly."""
-        from pydantic import TypeAdapter, ValidationError
-
         if name not in self.presets:
             raise UserMistake(f"preset={name!r}: unknown{nearest(name, self.presets)}")
         path = self.root / "params" / name / "preset.yaml"
         try:
-            # As JSON: strict checking of Python objects would ask for a ready-made Preset.
-            return TypeAdapter(Preset).validate_json(json.dumps(self._mapping(path)))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise UserMistake(
-                f"{path.relative_to(self.root)}: {where}: {first['msg']}; found {first['input']!r}"
-            ) from None
+            return from_plain(Preset, self._mapping(path))
+        except UserMistake:
+            raise
+        except ValueError as fault:
+            raise UserMistake(f"{path.relative_to(self.root)}: {fault}") from None
 
     def values(self, preset: str, notebook: str) -> dict[str, Any]:
         """What the preset says about the notebook's parameters; {} where it has no file."""
@@ -105,9 +101,7 @@ class Project:
         try:
             loaded = yaml.safe_load(path.read_text())
         except yaml.YAMLError as error:
-            raise UserMistake(
-                f"{path.relative_to(self.root)}: not YAML: {' '.join(str(error).split())}"
-            ) from None
+            raise UserMistake(f"{path.relative_to(self.root)}: not YAML: {' '.join(str(error).split())}") from None
         if loaded is None:
             return {}
         if not isinstance(loaded, dict) or not all(isinstance(key, str) for key in loaded):
@@ -122,6 +116,4 @@ def find_project(start: Path | None = None) -> Project:
     for folder in candidates:
         if (folder / "notebooks").is_dir() and (folder / "params").is_dir():
             return Project(folder)
-    raise UserMistake(
-        f"folder={str(candidates[0])!r}: neither it nor one above it holds notebooks/ and params/"
-    )
+    raise UserMistake(f"folder={str(candidates[0])!r}: neither it nor one above it holds notebooks/ and params/")

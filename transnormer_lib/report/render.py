@@ -120,15 +120,18 @@ def notebook_html(notebook: Mapping[str, Any], cards: Mapping[str, str]) -> Note
 
 
 def _take_lead(notebook: dict[str, Any]) -> str:
-    """Take the first cell out of the notebook; the text after its title is the lead."""
+    """Take the title out of the notebook, and the lead: what follows it up to the next heading."""
     cells = notebook["cells"]
     if not cells or cells[0]["cell_type"] != "markdown":
         return ""
     title, rest = split_title("".join(cells[0]["source"]))
     if not title:
         return ""
-    notebook["cells"] = cells[1:]
-    return rest
+    heading = re.search(r"(?m)^#{2,} ", rest)
+    end = heading.start() if heading else len(rest)
+    kept = [{**cells[0], "source": rest[end:]}] if heading else []
+    notebook["cells"] = kept + cells[1:]
+    return rest[:end]
 
 
 def _draw_cards(notebook: dict[str, Any], cards: Mapping[str, str]) -> set[str]:

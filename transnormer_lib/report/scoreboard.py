@@ -56,9 +56,9 @@ def show(scale: str) -> None:
     from IPython.display import display
 
     path = find_project().report_dir(scale) / "claims.json"
-    html = (
-        scoreboard_html(json.loads(path.read_text(encoding="utf-8")))
-        if path.exists()
-        else f'<div class="tn-scoreboard"><p>No report yet: make report PRESET={escape(scale)}</p></div><!-- scoreboard -->'
-    )
+    if path.exists():
+        html = scoreboard_html(json.loads(path.read_text(encoding="utf-8")))
+    else:
+        hint = f"<p>No report yet: make report PRESET={escape(scale)}</p>"
+        html = f'<div class="tn-scoreboard">{hint}</div><!-- scoreboard -->'
     display({"text/html": output_styles() + html, "text/plain": f"Scoreboard of {path}"}, raw=True)

@@ -33,9 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0: the share's runs are in the store; 1: one could not be made; 2: a user's mistake."""
     parser = argparse.ArgumentParser(prog="python -m transnormer_lib.report.share", description=__doc__)
     parser.add_argument("--preset", required=True, help="the scale, a folder of params/")
-    parser.add_argument(
-        "--root", type=Path, default=None, help="the project's folder (default: the current one)"
-    )
+    parser.add_argument("--root", type=Path, default=None, help="the project's folder (default: the current one)")
     parser.add_argument("notebook", help="its name")
     parser.add_argument("share", metavar="NUMBERofCOUNT", help="which share, counted from 0, of how many")
     options = parser.parse_args(arguments)
@@ -44,9 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started = time.perf_counter()
     try:
         if match is None or int(match[1]) >= int(match[2]):
-            raise UserMistake(
-                f"share={options.share!r}: must be NUMBERofCOUNT with NUMBER below COUNT, like 0of4"
-            )
+            raise UserMistake(f"share={options.share!r}: must be NUMBERofCOUNT with NUMBER below COUNT, like 0of4")
         project = find_project(options.root)
         # Before torch is imported: it reads its thread count once.
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -59,9 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{options.notebook}: training interrupted; finished runs are kept", file=sys.stderr)
         return INTERRUPTED
     except Exception as problem:
-        print(
-            f"{options.notebook}: {type(problem).__name__}: {' '.join(str(problem).split())}", file=sys.stderr
-        )
+        print(f"{options.notebook}: {type(problem).__name__}: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
     seconds = time.perf_counter() - started
     sys.stdout.write(f"  {options.notebook}: trained share {options.share}, {seconds:.0f} s\n")

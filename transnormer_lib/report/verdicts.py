@@ -73,9 +73,7 @@ def required_seeds(decided_at: str) -> int:
     return 5 if decided_at == "quick" else 3
 
 
-def paired_difference(
-    better: Sequence[float], worse: Sequence[float], higher_is_better: bool
-) -> PairedDifference:
+def paired_difference(better: Sequence[float], worse: Sequence[float], higher_is_better: bool) -> PairedDifference:
     """How far ``better`` is ahead of ``worse``: one finite number per seed each, at least two."""
     from scipy.special import stdtrit  # the quantile behind scipy.stats.t, at a third of its import time
 
@@ -96,18 +94,14 @@ def judge(claim: Claim, measurement: Mapping[str, Any], scale: str) -> Judgement
     if measurement["kind"] == "not run":
         return Judgement("not run", reason=measurement["reason"])
     if measurement["kind"] != claim.kind:
-        raise ValueError(
-            f"claim {claim.id!r}: is of kind {claim.kind!r}, measured as {measurement['kind']!r}"
-        )
+        raise ValueError(f"claim {claim.id!r}: is of kind {claim.kind!r}, measured as {measurement['kind']!r}")
     rule = {"theorem": _theorem, "property": _property, "number": _number, "ordering": _ordering}[claim.kind]
     return rule(claim, measurement, at_least(scale, claim.decided_at))
 
 
 def _theorem(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> Judgement:
     holds, margin = measurement["holds"] is True, measurement.get("margin")
-    measured = {
-        key: measurement[key] for key in ("holds", "margin", "searched") if measurement.get(key) is not None
-    }
+    measured = {key: measurement[key] for key in ("holds", "margin", "searched") if measurement.get(key) is not None}
     evidence = "tightest" if holds else "counter_example"
     if measurement.get(evidence) is not None:
         measured[evidence] = measurement[evidence]
@@ -124,11 +118,7 @@ def _property(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> J
         return _too_small(claim, value)
     tolerance = claim.tolerance or 0.0
     reproduced = _equal(value, expected, tolerance)
-    reason = (
-        None
-        if reproduced
-        else f"expected {shown(expected)}" + (f" ± {shown(tolerance)}" if tolerance else "")
-    )
+    reason = None if reproduced else f"expected {shown(expected)}" + (f" ± {shown(tolerance)}" if tolerance else "")
     return Judgement("reproduced" if reproduced else "not reproduced", value, reason=reason)
 
 
@@ -158,9 +148,7 @@ def _ordering(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> J
     if len(better) < needed:
         return Judgement("not run", measured, seeds, f"needs at least {needed} seeds, has {len(better)}")
     if not all(map(math.isfinite, [*better, *worse])):
-        return Judgement(
-            failed, measured, seeds, "a run is not finite, so the paired difference has no interval"
-        )
+        return Judgement(failed, measured, seeds, "a run is not finite, so the paired difference has no interval")
     ahead = paired_difference(better, worse, higher)
     interval = (rounded(ahead.low), rounded(ahead.high))
     measured |= {"difference": rounded(ahead.mean), "interval": list(interval)}
@@ -195,9 +183,7 @@ def _equal(value: Any, expected: Any, tolerance: float) -> bool:
     if isinstance(value, int | float) and isinstance(expected, int | float):
         return math.isfinite(value) and math.isfinite(expected) and _near(value, expected, tolerance)
     if isinstance(value, dict) and isinstance(expected, dict):
-        return value.keys() == expected.keys() and all(
-            _equal(value[k], expected[k], tolerance) for k in value
-        )
+        return value.keys() == expected.keys() and all(_equal(value[k], expected[k], tolerance) for k in value)
     if isinstance(value, list) and isinstance(expected, list):
         return len(value) == len(expected) and all(map(_equal, value, expected, [tolerance] * len(value)))
     return type(value) is type(expected) and value == expected and value not in ("inf", "-inf")

@@ -142,7 +142,9 @@ def _outside_blocks(model: "LanguageModel", input_ids: "Tensor") -> float:
 def quality(measured: Sequence[Measured]) -> "pd.DataFrame":
     """Bits per byte of each architecture over its seeds: model, mean, smallest, largest."""
     names = dict.fromkeys(m.architecture for m in measured)
-    bits = {name: [b for m in measured if m.architecture == name and (b := m.bits_per_byte) is not None] for name in names}
+    bits = {
+        name: [b for m in measured if m.architecture == name and (b := m.bits_per_byte) is not None] for name in names
+    }
     return _frame([{"model": n, "mean": np.mean(b), "smallest": min(b), "largest": max(b)} for n, b in bits.items()])
 
 

@@ -104,8 +104,7 @@ class RunStore:
         identity = run_id(config)
         self.root.mkdir(parents=True, exist_ok=True)
         with FileLock(self.root / f".{identity}.lock"):
-            found = self.find(config) or self._train(config, identity)
-        return found
+            return self.find(config) or self._train(config, identity)
 
     def _train(self, config: RunConfig, identity: str) -> Run:
         from tqdm import tqdm

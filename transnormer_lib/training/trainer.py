@@ -139,9 +139,7 @@ def _sampler(config: RunConfig, corpus: TextCorpus) -> Sampler:
     tokens, data = corpus.tokens["train"], config.data
     if data.task == "causal":
         return causal_batches(tokens, length=data.length, batch_size=data.batch_size, seed=config.seed)
-    return masked_batches(
-        tokens, corpus.vocabulary, length=data.length, batch_size=data.batch_size, seed=config.seed
-    )
+    return masked_batches(tokens, corpus.vocabulary, length=data.length, batch_size=data.batch_size, seed=config.seed)
 
 
 def _validation_batches(config: RunConfig, corpus: TextCorpus) -> Iterator[Batch]:
