@@ -9,9 +9,10 @@ computed again. A folder that cannot be written costs the saved time.
 import contextlib
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+from transnormer_lib.files import write_bytes
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -51,18 +52,5 @@ def cached(name: str, digest: str, compute: Callable[[], bytes]) -> bytes:
         return content
     content = compute()
     with contextlib.suppress(OSError):
-        _write_atomically(path, hashlib.sha256(content).digest() + content)
+        write_bytes(path, hashlib.sha256(content).digest() + content)
     return content
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise

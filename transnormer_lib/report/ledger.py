@@ -7,13 +7,13 @@ Everything else is ``not run``, with the reason.
 """
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from transnormer_lib.files import write_text
 from transnormer_lib.paper.claims import Claim, by_id
 from transnormer_lib.report.measure import MIME
 from transnormer_lib.report.verdicts import VERDICTS, Judgement, judge
@@ -174,8 +174,5 @@ def write_if_changed(path: Path, text: str) -> bool:
     """Put ``text`` at ``path`` in one step, unless it is there already; whether it was written."""
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    write_text(path, text)
     return True

@@ -1,12 +1,12 @@
 """``reports/<preset>/records/<notebook>.json``: how a notebook's last run ended, and where and how it ran."""
 
 import json
-import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from transnormer_lib.files import write_text
 from transnormer_lib.report.project import Project
 
 Status = Literal["ok", "failed", "interrupted"]
@@ -14,10 +14,7 @@ Status = Literal["ok", "failed", "interrupted"]
 
 def write_json(path: Path, content: Any) -> None:
     """Write whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
-    partial.replace(path)
+    write_text(path, json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 def read_record(project: Project, preset: str, notebook: str) -> dict[str, Any] | None:
