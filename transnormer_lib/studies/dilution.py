@@ -1,5 +1,6 @@
 """The runs behind Figure 2: each architecture, trained on the same text with the same budget, over seeds."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from transnormer_lib.analysis.dilution import Locality
+    from transnormer_lib.data.text import TextCorpus
     from transnormer_lib.models.language_model import LanguageModel
     from transnormer_lib.training.store import RunStore
 
@@ -84,7 +86,7 @@ class Measured:
 
     architecture: str
     seed: int
-    bits_per_byte: float | None  # validation; None for a masked LM, whose loss is not a compression rate
+    bits: float  # validation loss, base 2: per byte of text for a causal model, per masked token for a masked one
     trained: "Locality"
     untrained: "Locality"
     weight_outside_blocks: float  # largest weight of a DiagAttention layer outside its block; 0 without such layers
@@ -119,7 +121,7 @@ def measure(parameters: Mapping[str, Any], store: "RunStore") -> list[Measured]:
             Measured(
                 architecture=name,
                 seed=seed,
-                bits_per_byte=run.validation.get("bits_per_byte"),
+                bits=run.validation.get("bits_per_byte", run.validation["nats_per_token"] / math.log(2)),
                 trained=model_locality(trained, input_ids),
                 untrained=model_locality(build_model(config.model, config.seed), input_ids),
                 weight_outside_blocks=_outside_blocks(trained, input_ids[:4]),
@@ -139,13 +141,28 @@ def _outside_blocks(model: "LanguageModel", input_ids: "Tensor") -> float:
     return largest
 
 
-def quality(measured: Sequence[Measured]) -> "pd.DataFrame":
-    """Bits per byte of each architecture over its seeds: model, mean, smallest, largest."""
-    names = dict.fromkeys(m.architecture for m in measured)
-    bits = {
-        name: [b for m in measured if m.architecture == name and (b := m.bits_per_byte) is not None] for name in names
-    }
-    return _frame([{"model": n, "mean": np.mean(b), "smallest": min(b), "largest": max(b)} for n, b in bits.items()])
+def quality(measured: Sequence[Measured], corpus: "TextCorpus", task: str) -> "pd.DataFrame":
+    """Validation bits of each architecture over its seeds, and of n-gram models on the same tokens.
+
+    A masked model sees both sides of a gap, for which the higher n-gram models are no baseline: there the unigram
+    stands alone.
+    """
+    from transnormer_lib.data.ngrams import ngram_baselines
+
+    rows = []
+    for name in dict.fromkeys(m.architecture for m in measured):
+        bits = per_seed(measured, name, lambda m: m.bits)
+        rows.append({"model": name, "mean": np.mean(bits), "smallest": min(bits), "largest": max(bits)})
+    for gram in ngram_baselines(corpus, order=3 if task == "causal" else 1):
+        bits_of_gram = gram.bits_per_byte if task == "causal" else gram.nats_per_token / math.log(2)
+        rows.append({"model": f"{gram.order}-gram", "mean": bits_of_gram})
+    return _frame(rows)
+
+
+def learned(quality: "pd.DataFrame", measured: Sequence[Measured], task: str) -> bool:
+    """Whether every run beats the bigram (a causal model) or the unigram (a masked one)."""
+    baseline = quality.set_index("model")["mean"]["2-gram" if task == "causal" else "1-gram"]
+    return all(m.bits < baseline for m in measured)
 
 
 def area_table(measured: Sequence[Measured], reference: float) -> "pd.DataFrame":
