@@ -89,6 +89,7 @@ class Measured:
     bits: float  # validation loss, base 2: per byte of text for a causal model, per masked token for a masked one
     trained: "Locality"
     untrained: "Locality"
+    seconds: float  # of training, whenever that was
     weight_outside_blocks: float  # largest weight of a DiagAttention layer outside its block; 0 without such layers
 
 
@@ -124,6 +125,7 @@ def measure(parameters: Mapping[str, Any], store: "RunStore") -> list[Measured]:
                 bits=run.validation.get("bits_per_byte", run.validation["nats_per_token"] / math.log(2)),
                 trained=model_locality(trained, input_ids),
                 untrained=model_locality(build_model(config.model, config.seed), input_ids),
+                seconds=run.record["seconds"],
                 weight_outside_blocks=_outside_blocks(trained, input_ids[:4]),
             )
         )
