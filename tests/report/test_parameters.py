@@ -116,3 +116,13 @@ def test_unknown_names_are_answered_with_the_nearest(
     with pytest.raises(UserMistake) as caught:
         (made.preset(preset), made.select(only))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(("device", "on_cpu"), [("cpu", True), ("gpu", False)])
+def test_a_cpu_preset_keeps_training_off_the_gpu(device: str, on_cpu: bool, tmp_path: Path) -> None:
+    preset = tmp_path / "params" / "quick" / "preset.yaml"
+    made = project(tmp_path, "")
+    preset.write_text(preset.read_text().replace("device: cpu", f"device: {device}"))
+    environment = made.preset("quick").environment
+    assert (environment.get("ACCELERATE_USE_CPU") == "true") is on_cpu
+    assert environment["OMP_NUM_THREADS"] == "1"

@@ -129,14 +129,6 @@ def _execute(project: Project, notebook: str, parameters: dict[str, Any], partia
         reap_kernel()
 
 
-def _prepare_environment(threads: int) -> None:
-    """What the kernel inherits: its thread count, silent progress bars."""
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = str(threads)
-    os.environ["TQDM_DISABLE"] = "1"
-    os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
-
-
 def _read(partial: Path) -> dict[str, Any] | None:
     """What papermill has saved of the executed copy; None where that is nothing or is cut off."""
     try:
@@ -159,7 +151,8 @@ def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str,
     partial = project.report_dir(preset_name) / ".partial" / f"{notebook}.ipynb"
     partial.parent.mkdir(parents=True, exist_ok=True)
     partial.unlink(missing_ok=True)
-    _prepare_environment(preset.threads)
+    # What the kernel inherits: the preset's threads and device, silent progress bars.
+    os.environ.update(preset.environment, TQDM_DISABLE="1", PYDEVD_DISABLE_FILE_VALIDATION="1")
     outcome, clock = Outcome(preset_name, notebook, time.time(), provenance()), time.perf_counter()
     try:
         outcome.parameters = notebook_parameters.resolve(project, preset_name, notebook)

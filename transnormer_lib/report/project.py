@@ -40,6 +40,15 @@ class Preset:
     minutes_per_notebook: float  # a notebook that takes longer is stopped and reported
     runs_per_job: int  # training runs that one Snakemake job makes; 1 spreads them widest over a cluster
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables of every process of this preset; to be set before torch is imported.
+
+        A CPU preset stays on the CPU where there is a GPU too: its results are to be the same on both machines.
+        """
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(self.threads))
+        return threads | ({"ACCELERATE_USE_CPU": "true"} if self.device == "cpu" else {})
+
 
 @dataclass(frozen=True)
 class Project:

@@ -44,9 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if match is None or int(match[1]) >= int(match[2]):
             raise UserMistake(f"share={options.share!r}: must be NUMBERofCOUNT with NUMBER below COUNT, like 0of4")
         project = find_project(options.root)
-        # Before torch is imported: it reads its thread count once.
-        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-            os.environ[name] = str(project.preset(options.preset).threads)
+        os.environ.update(project.preset(options.preset).environment)
         train_share(project, options.preset, options.notebook, int(match[1]), int(match[2]))
     except UserMistake as mistake:
         print(mistake, file=sys.stderr)
