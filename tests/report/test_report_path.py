@@ -185,3 +185,11 @@ def test_a_record_that_is_not_ok_keeps_the_last_good_one(tmp_path: Path) -> None
         bad = write_record(project, Outcome("quick", "01_a", 1.0, {}, error="no"))
         assert bad["last_good"] == good
     assert json.loads((project.report_dir("quick") / "records" / "01_a.json").read_text()) == bad
+
+
+def test_a_reader_who_leaves_early_costs_no_notebook(tmp_path: Path) -> None:
+    project = make_project(tmp_path, {"01_a": ["print(size)"]})
+    command = f"{sys.executable} -m transnormer_lib.cli report --root {tmp_path} --cores 1 | head -1"
+    subprocess.run(command, shell=True, check=True, timeout=120, capture_output=True)
+    record = json.loads((project.report_dir("quick") / "records" / "01_a.json").read_text())
+    assert record["status"] == "ok"

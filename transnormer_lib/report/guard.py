@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from transnormer_lib.report.evidence import PROVENANCE_MIME
+from transnormer_lib.report.progress import say
 from transnormer_lib.report.project import INTERRUPTED, Project, UserMistake, find_project
 from transnormer_lib.report.records import Outcome, write_record
 from transnormer_lib.report.signals import ENDING, on_ending, undisturbed
@@ -191,12 +192,6 @@ def _publish(out: Path, outcome: Outcome, partial: Path, *, readable: bool) -> N
         bad.unlink(missing_ok=True)
 
 
-def _say(line: str) -> None:
-    """One write per line, since several jobs share the terminal."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0: it ran; 1: it failed; 2: a user's mistake; 130: interrupted. One line says why."""
     parser = argparse.ArgumentParser(prog="python -m transnormer_lib.report.guard", description=__doc__)
@@ -217,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         project = find_project(options.root)
         (notebook,) = project.select([options.notebook])
-        _say(f"  {notebook}: runs")
+        say(f"  {notebook}: runs")
         record = run_notebook(project, options.preset, notebook)
     except UserMistake as mistake:
         print(mistake, file=sys.stderr)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 from transnormer_lib.report.pipeline import is_current, plan, run
+from transnormer_lib.report.progress import say
 from transnormer_lib.report.project import INTERRUPTED, Project, UserMistake
 from transnormer_lib.report.records import write_json
 from transnormer_lib.report.signals import undisturbed
@@ -53,9 +54,9 @@ def _make(project: Project, preset: str, selected: Sequence[str], cores: int, sn
     stale = [job for job in jobs if not is_current(project, preset, job)]
     if stale:
         names = ", ".join(job.notebook for job in stale)
-        print(f"report: {len(stale)} of {len(jobs)} notebooks to run: {names}", flush=True)
+        say(f"report: {len(stale)} of {len(jobs)} notebooks to run: {names}")
     else:
-        print(f"report: nothing changed, none of {len(jobs)} notebooks runs again", flush=True)
+        say(f"report: nothing changed, none of {len(jobs)} notebooks runs again")
     code = run(project, preset, stale, cores, snakemake) if stale else 0
     with undisturbed() if code == INTERRUPTED else nullcontext():
         _refresh_prose(project, preset)
@@ -66,9 +67,9 @@ def _make(project: Project, preset: str, selected: Sequence[str], cores: int, sn
     failed = [fault for fault in summary.failed if fault.notebook in selected]
     for fault in failed:
         print(f"report: {fault.notebook} failed: {fault.line}", file=sys.stderr)
-    print(f"report: {len(ran)} of {len(jobs)} notebooks ran, {time.perf_counter() - clock:.0f} s")
-    print("claims: " + ", ".join(f"{count} {verdict}" for verdict, count in summary.counts.items()))
-    print(summary.index_path.resolve().as_uri(), flush=True)
+    say(f"report: {len(ran)} of {len(jobs)} notebooks ran, {time.perf_counter() - clock:.0f} s")
+    say("claims: " + ", ".join(f"{count} {verdict}" for verdict, count in summary.counts.items()))
+    say(summary.index_path.resolve().as_uri())
     if code == INTERRUPTED:
         return INTERRUPTED
     if any(job.mistake for job in jobs):

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from transnormer_lib.report.progress import say
 from transnormer_lib.report.project import INTERRUPTED, Project, UserMistake, find_project
 from transnormer_lib.report.signals import on_ending
 
@@ -56,8 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{options.notebook}: {type(problem).__name__}: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
     seconds = time.perf_counter() - started
-    sys.stdout.write(f"  {options.notebook}: trained share {options.share}, {seconds:.0f} s\n")
-    sys.stdout.flush()
+    say(f"  {options.notebook}: trained share {options.share}, {seconds:.0f} s")
     return 0
 
 
