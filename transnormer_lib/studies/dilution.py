@@ -34,6 +34,7 @@ PARAMETERS = (
     "steps",
     "batch_size",
     "learning_rate",
+    "validation_windows",
     "sequences",
 )
 
@@ -74,6 +75,7 @@ def runs(parameters: Mapping[str, Any]) -> list[RunConfig]:
             ),
             steps=parameters["steps"],
             seed=seed,
+            validation_windows=parameters["validation_windows"],
         )
         for name in parameters["architectures"]
         for seed in parameters["seeds"]
