@@ -90,8 +90,10 @@ def test_inputs_that_do_not_fit_are_refused_in_one_line(q, k, v, mask, error, me
 
 
 def test_the_example_in_the_package_docstring_runs():
-    _, example = (transnormer_lib.attention.__doc__ or "").split("::\n")
+    _, parallel, recurrent = (transnormer_lib.attention.__doc__ or "").split("::\n")
+    parallel, _, _ = parallel.partition("\nand the same")
     scope: dict[str, object] = {}
-    exec(textwrap.dedent(example), scope)
+    exec(textwrap.dedent(parallel), scope)
+    exec(textwrap.dedent(recurrent), scope)
     assert isinstance(scope["y"], torch.Tensor)
     assert scope["y"].shape == (2, 100, 512)

@@ -79,7 +79,7 @@ def test_configs_are_frozen(name):
             ValueError,
             "phi='gelu': must be one of elu, 1+elu, relu, identity",
         ),
-        ("norm", {**SIZES, "norm": "scale"}, ValueError, "norm='scale': must be one of rms, layer"),
+        ("norm", {**SIZES, "norm": "batch"}, ValueError, "norm='batch': must be one of rms, layer, scale"),
         (
             "norm",
             {**SIZES, "norm_over": "all"},

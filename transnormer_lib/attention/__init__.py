@@ -13,12 +13,17 @@ For example::
     o, w = attention(q, k, v, return_weights=True)   # w [batch, heads, length, length], for analysis
     layer = MultiHeadAttention(512, attention)
     y = layer(torch.randn(2, 100, 512), key_padding_mask=padding)
+
+and the same mechanism as a recurrence::
+
+    o, state = attention.prefill(q, k, v)            # parallel, and the state after the last token
+    o_next, state = attention.step(q[:, :, 0], k[:, :, 0], v[:, :, 0], state)  # one more token, each [B, H, D]
 """
 
 from transnormer_lib.attention.chunked import causal_product, full_product, product_and_normaliser
 from transnormer_lib.attention.diag import DiagAttention, DiagConfig
 from transnormer_lib.attention.feature_maps import feature_map, feature_map_names
-from transnormer_lib.attention.interface import Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig, State
 from transnormer_lib.attention.linear import (
     LinearAttention,
     LinearConfig,
@@ -28,8 +33,17 @@ from transnormer_lib.attention.linear import (
 )
 from transnormer_lib.attention.multihead import MultiHeadAttention
 from transnormer_lib.attention.norm import NormAttention, NormConfig, magnitude_weights
-from transnormer_lib.attention.norms import LayerNorm, RMSNorm, build_norm, layer_norm, norm_names, rms_norm
+from transnormer_lib.attention.norms import (
+    LayerNorm,
+    RMSNorm,
+    ScaleNorm,
+    build_norm,
+    layer_norm,
+    norm_names,
+    rms_norm,
+)
 from transnormer_lib.attention.registry import build, config_class, names, register
+from transnormer_lib.attention.rotary import Rotary
 from transnormer_lib.attention.softmax import SoftmaxAttention, SoftmaxConfig, masked_softmax
 
 __all__ = [
@@ -44,8 +58,11 @@ __all__ = [
     "NormAttention",
     "NormConfig",
     "RMSNorm",
+    "Rotary",
+    "ScaleNorm",
     "SoftmaxAttention",
     "SoftmaxConfig",
+    "State",
     "UnscaledLinearAttention",
     "UnscaledLinearConfig",
     "build",

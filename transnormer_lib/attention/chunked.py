@@ -47,6 +47,16 @@ def full_product(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return q @ (k.mT @ v)
 
 
+def product_flops(length: int, d: int, e: int, chunk_size: int | None) -> int:
+    """Floating-point operations of one head's product, a multiply-add as two; no chunk: ``full_product``."""
+    if chunk_size is None:
+        return 4 * length * d * e
+    if length <= chunk_size:
+        return 2 * length * length * (d + e)
+    chunks = -(-length // chunk_size)
+    return chunks * (2 * chunk_size * chunk_size * (d + e) + 4 * chunk_size * d * e)
+
+
 def product_and_normaliser(
     q: Tensor, k: Tensor, v: Tensor, causal: bool, chunk_size: int = 64
 ) -> tuple[Tensor, Tensor]:

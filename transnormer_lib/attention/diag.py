@@ -15,9 +15,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from transnormer_lib.attention.interface import Attention, AttentionConfig, check_choice, check_count
+from transnormer_lib.attention.interface import (
+    Attention,
+    AttentionConfig,
+    State,
+    check_choice,
+    check_count,
+    check_dropout,
+)
 from transnormer_lib.attention.norm import magnitude_weights, over_embedding
 from transnormer_lib.attention.norms import EpsPlacement, RMSNorm, check_norm, widen
 from transnormer_lib.attention.registry import register
@@ -33,6 +41,7 @@ class DiagConfig(AttentionConfig):
     norm: Literal["rms", "none"] | None = None  # of the output; None: rms for rela, none for softmax
     eps: float = 1e-8  # of that norm, which runs over the H·D numbers of a token
     eps_placement: EpsPlacement = "inside"  # Definition D.1: inside the root; released: outside
+    dropout: float = 0.0  # of the attention matrix, in training; released: 0.1 in the bidirectional model
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,6 +50,7 @@ class DiagConfig(AttentionConfig):
         if self.norm is not None:
             check_choice("norm", self.norm, ("rms", "none"))
         check_norm("rms", self.eps, self.eps_placement)
+        check_dropout(self.dropout)
 
     @property
     def output_norm(self) -> str:
@@ -50,7 +60,11 @@ class DiagConfig(AttentionConfig):
 
 @register("diag", DiagConfig)
 class DiagAttention(Attention):
-    """Attention inside blocks. Its weights are the softmax, or ``magnitude_weights`` of ReLA's scores."""
+    """Attention inside blocks. Its weights are the softmax, or ``magnitude_weights`` of ReLA's scores.
+
+    Rotary positions start anew in each block, as in the release. The state holds the current block's keys and
+    values, room for ``block_size`` of them whatever the position.
+    """
 
     config: DiagConfig
 
@@ -68,6 +82,10 @@ class DiagAttention(Attention):
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         """The scores' softmax or ReLU, on whole sequences as on blocks: [..., n, n] for q, k [..., n, D]."""
+        return self._matrix(*self.turned(q, k, period=self.config.block_size), allowed)
+
+    def _matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
+        """``attention_matrix`` of queries and keys that are rotated already."""
         s = (q * self.config.head_dim**-0.5) @ k.mT
         if self.config.scores == "softmax":
             return masked_softmax(s, allowed)
@@ -82,15 +100,14 @@ class DiagAttention(Attention):
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """Whole blocks as one batched product, a shorter last block as another: no key is ever invented."""
         q, k, v = widen(q), widen(k), widen(v)
-        n = q.shape[2]
-        whole = n - n % self.config.block_size
-        parts = [(start, stop) for start, stop in ((0, whole), (whole, n)) if start < stop]
+        n, w = q.shape[2], self.config.block_size
+        if n % w == 0 or n < w:  # nothing to cut, and a cut costs a copy in the backward pass
+            return self.finish(self._blocks(q, k, v, key_padding_mask))
         outputs = []
-        for start, stop in parts:
-            mask = None if key_padding_mask is None else key_padding_mask[:, start:stop]
-            part = slice(start, stop)
+        for part in (slice(0, n - n % w), slice(n - n % w, n)):
+            mask = None if key_padding_mask is None else key_padding_mask[:, part]
             outputs.append(self._blocks(q[:, :, part], k[:, :, part], v[:, :, part], mask))
-        return self.finish(outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2))
+        return self.finish(torch.cat(outputs, dim=2))
 
     def _blocks(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """matrix @ values on a length that is shorter than a block or a multiple of one."""
@@ -102,4 +119,25 @@ class DiagAttention(Attention):
             real_B1G1W = ~key_padding_mask.unflatten(1, (-1, w))[:, None, :, None, :]
             allowed = real_B1G1W if allowed is None else allowed & real_B1G1W
         q_BHGWD, k_BHGWD, v_BHGWD = (x.unflatten(2, (-1, w)) for x in (q, k, v))
-        return (self.attention_matrix(q_BHGWD, k_BHGWD, allowed) @ v_BHGWD).flatten(2, 3)
+        matrix_BHGWW = self.dropout(self.attention_matrix(q_BHGWD, k_BHGWD, allowed))
+        return (matrix_BHGWW @ v_BHGWD).flatten(2, 3)
+
+    def state_after(self, k: Tensor, v: Tensor) -> State:
+        w, n = self.config.block_size, k.shape[2]
+        current = slice(n - n % w, n)  # a block that is full is nobody's concern any more
+        _, k = self.turned(k, k, period=w)
+        return {name: F.pad(widen(x[:, :, current]), (0, 0, 0, w - n % w)) for name, x in (("keys", k), ("values", v))}
+
+    def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
+        q, k, v = widen(q), widen(k), widen(v)
+        q, k = self.turned(q, k, start=position, period=self.config.block_size)
+        keys, values, slot = state["keys"], state["values"], position % self.config.block_size
+        keys[:, :, slot], values[:, :, slot] = k[:, :, 0], v[:, :, 0]
+        seen = slice(slot + 1)
+        t = self._matrix(q, keys[:, :, seen], None) @ values[:, :, seen]
+        return self.finish(t), {"keys": keys, "values": values}
+
+    def flops(self, length: int) -> int:
+        """Quadratic in the block, linear in the length; a shorter last block counts as such."""
+        w, heads, d = self.config.block_size, self.config.heads, self.config.head_dim
+        return 4 * heads * d * (length // w * w * w + (length % w) ** 2)

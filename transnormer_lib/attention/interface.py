@@ -3,7 +3,8 @@
 Shapes: B batch, H heads, N length, D head_dim.
 
 A mechanism subclasses ``Attention`` and writes ``attention_matrix`` (the [N, N] matrix that multiplies the
-values, its specification) and ``chunked`` (the fast form). It may override
+values, its specification), ``chunked`` (the fast form), ``recurrence`` (one token, given a state), ``state_after``
+(the state after a prefix) and ``flops``. It may override
 
 - ``finish``   what happens to the product of matrix and values, such as NormAttention's norm;
 - ``weights``  what ``return_weights`` shows, where the matrix itself is not a set of weights;
@@ -24,9 +25,14 @@ import torch
 from torch import Tensor, nn
 
 from transnormer_lib.attention.norms import widen
+from transnormer_lib.attention.rotary import ROTARY_NAMES, RotaryName, build_rotary
 
 Impl = Literal["auto", "reference", "chunked", "triton"]
 IMPLS: tuple[str, ...] = ("auto", "reference", "chunked", "triton")
+
+# Everything a mechanism remembers between two tokens, as tensors, so that it can be saved and restored. Each state
+# holds the number of tokens read, an int64 scalar on the CPU, under "position".
+State = dict[str, Tensor]
 
 # (the module, q_BHND, k_BHND, v_BHND, key_padding_mask_BN or None) -> o_BHND
 Kernel = Callable[["Attention", Tensor, Tensor, Tensor, Tensor | None], Tensor]
@@ -42,6 +48,12 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Refuse a value that is not among ``choices``."""
     if value not in choices:
         raise ValueError(f"{name}={value!r}: must be one of {', '.join(choices)}")
+
+
+def check_dropout(value: object) -> None:
+    """Refuse anything but a probability below one."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < 1.0:
+        raise ValueError(f"dropout={value!r}: must be in [0, 1)")
 
 
 def check_flag(name: str, value: object) -> None:
@@ -61,6 +73,7 @@ class AttentionConfig:
     causal: bool = False  # a query sees itself and what stands before it
     impl: Impl = "auto"  # triton where a kernel for the device exists, else chunked
     chunk_size: int = 64  # tokens per chunk of the causal chunked product; softmax and diag have none
+    rotary: RotaryName = "none"  # relative positions of queries and keys (attention.rotary)
 
     def __post_init__(self) -> None:
         check_count("heads", self.heads)
@@ -68,6 +81,9 @@ class AttentionConfig:
         check_flag("causal", self.causal)
         check_choice("impl", self.impl, IMPLS)
         check_count("chunk_size", self.chunk_size)
+        check_choice("rotary", self.rotary, ROTARY_NAMES)
+        if self.rotary != "none" and self.head_dim % 2:
+            raise ValueError(f"head_dim={self.head_dim!r}: must be even for rotary={self.rotary!r}")
 
 
 class Attention(nn.Module):
@@ -80,6 +96,9 @@ class Attention(nn.Module):
     def __init__(self, config: AttentionConfig) -> None:
         super().__init__()
         self.config = config
+        self.rotary = build_rotary(config.rotary, config.head_dim)
+        # Of the matrix, and in training mode alone; mechanisms without a matrix in their fast form have none.
+        self.dropout = nn.Dropout(getattr(config, "dropout", 0.0))
         if config.impl == "triton" and not self.kernels:
             raise ValueError(
                 f"impl='triton': transnormer_kernels has no kernel for {self.name or type(self).__name__!r}; "
@@ -94,6 +113,21 @@ class Attention(nn.Module):
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """The fast PyTorch form: the same numbers as ``reference``, o_BHND."""
+        raise NotImplementedError
+
+    def state_after(self, k: Tensor, v: Tensor) -> State:
+        """The state after the tokens with keys and values k, v [B, H, N, D], "position" left out; N may be 0."""
+        raise NotImplementedError
+
+    def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
+        """The output [B, H, 1, D] of the next token, whose q, k, v are [B, H, 1, D], and the state after it."""
+        raise NotImplementedError
+
+    def flops(self, length: int) -> int:
+        """Floating-point operations of a forward pass over one sequence, all heads, in the PyTorch form that runs.
+
+        Matrix products alone; a multiply-add counts two.
+        """
         raise NotImplementedError
 
     def finish(self, t: Tensor) -> Tensor:
@@ -116,11 +150,51 @@ class Attention(nn.Module):
 
     # --- what all mechanisms share ------------------------------------------------------------------------
 
+    def initial_state(
+        self, batch: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+    ) -> State:
+        """The state before the first token of ``batch`` sequences whose q, k, v will be of ``dtype``."""
+        self._check_recurrent()
+        check_count("batch", batch)
+        none = torch.empty(batch, self.config.heads, 0, self.config.head_dim, dtype=dtype, device=device)
+        return {**self.state_after(none, none), "position": torch.tensor(0)}
+
+    def prefill(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, State]:
+        """o [B, H, N, D] in the parallel form, and the state after the last token; causal mechanisms only."""
+        self._check_recurrent()
+        o = self(q, k, v)
+        with _without_autocast(q.device.type):
+            return o, {**self.state_after(k, v), "position": torch.tensor(q.shape[2])}
+
+    def step(self, q_BHD: Tensor, k_BHD: Tensor, v_BHD: Tensor, state: State) -> tuple[Tensor, State]:
+        """o [B, H, D] of the next token, equal to the parallel form's, and the state after it.
+
+        ``state`` is used up: its memory may be written to. Raises ValueError for a mechanism that is not causal and
+        for shapes that do not fit.
+        """
+        self._check_recurrent()
+        for name, x in (("q", q_BHD), ("k", k_BHD), ("v", v_BHD)):
+            expected = (q_BHD.shape[0], self.config.heads, self.config.head_dim)
+            if tuple(x.shape) != expected:
+                raise ValueError(f"{name}.shape={tuple(x.shape)}: must be [B, H, D] = {expected}")
+        position = int(state["position"])
+        with _without_autocast(q_BHD.device.type):
+            o_BH1D, after = self.recurrence(q_BHD[:, :, None], k_BHD[:, :, None], v_BHD[:, :, None], state, position)
+        return o_BH1D[:, :, 0].to(q_BHD.dtype), {**after, "position": torch.tensor(position + 1)}
+
+    def turned(self, x: Tensor, y: Tensor, start: int = 0, period: int = 0) -> tuple[Tensor, Tensor]:
+        """x and y [..., N, D] rotated to their positions, where the config asks for it; see ``rotary.Rotary``."""
+        return (x, y) if self.rotary is None else self.rotary(x, y, start, period)
+
+    def _check_recurrent(self) -> None:
+        if not self.config.causal:
+            raise ValueError("causal=False: only a causal mechanism has a recurrent form")
+
     def reference(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """The specification: the output and the attention matrix it was made with, quadratic in N."""
         allowed = self.allowed(q.shape[2], key_padding_mask, q.device)
         matrix = self.attention_matrix(widen(q), widen(k), allowed)
-        return self.finish(matrix @ widen(v)), matrix
+        return self.finish(self.dropout(matrix) @ widen(v)), matrix
 
     def resolve_impl(self, device: torch.device) -> str:
         """The implementation that runs on ``device``: what the config asks for, or the best there is."""

@@ -13,9 +13,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from transnormer_lib.attention.chunked import causal_product, full_product, product_and_normaliser
+from transnormer_lib.attention.chunked import (
+    causal_product,
+    full_product,
+    product_and_normaliser,
+    product_flops,
+)
 from transnormer_lib.attention.feature_maps import feature_map
-from transnormer_lib.attention.interface import Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig, State
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.registry import register
 
@@ -42,18 +47,21 @@ class UnscaledLinearConfig(AttentionConfig):
 
 @register("linear-unscaled", UnscaledLinearConfig)
 class UnscaledLinearAttention(Attention):
-    """o_i = Σ_j s_ij v_j with s_ij = φ(q_i)·φ(k_j): Eq. 13 with φ. Its weights are S itself."""
+    """o_i = Σ_j s_ij v_j with s_ij = φ(q_i)·φ(k_j): Eq. 13 with φ. Its weights are S itself.
+
+    Rotary positions turn φ(q) and φ(k), after φ as in the release. The state is φ(K)^T V, [B, H, D, D].
+    """
 
     config: UnscaledLinearConfig
 
     def features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """(φ(q), φ(k)). What turns features by their position overrides this: everything below reads it."""
+        """(φ(q), φ(k)), not rotated."""
         phi = feature_map(self.config.phi)
         return phi(widen(q)), phi(widen(k))
 
     def scores(self, q: Tensor, k: Tensor, allowed: Tensor | None = None) -> Tensor:
-        """S of Eq. 6, s_ij = φ(q_i)·φ(k_j), [..., N, N]; zero where ``allowed`` is False."""
-        phi_q, phi_k = self.features(q, k)
+        """S of Eq. 6, s_ij = φ(q_i)·φ(k_j), [..., N, N], rotated; zero where ``allowed`` is False."""
+        phi_q, phi_k = self.turned(*self.features(q, k))
         s = phi_q @ phi_k.mT
         return s if allowed is None else s.masked_fill(~allowed, 0.0)
 
@@ -61,17 +69,35 @@ class UnscaledLinearAttention(Attention):
         return self.scores(q, k, allowed)
 
     def masked_features(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """(φ(q), φ(k)) with φ(k) zero on padding: a key without features is in no sum."""
+        """(φ(q), φ(k)), not rotated, with φ(k) zero on padding: a key without features is in no sum."""
         phi_q, phi_k = self.features(q, k)
         if key_padding_mask is not None:
             phi_k = phi_k.masked_fill(key_padding_mask[:, None, :, None], 0.0)
         return phi_q, phi_k
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        phi_q, phi_k = self.masked_features(q, k, key_padding_mask)
+        phi_q, phi_k = self.turned(*self.masked_features(q, k, key_padding_mask))
+        return self.finish(self._product(phi_q, phi_k, widen(v)))
+
+    def _product(self, phi_q: Tensor, phi_k: Tensor, v: Tensor) -> Tensor:
         if self.config.causal:
-            return self.finish(causal_product(phi_q, phi_k, widen(v), self.config.chunk_size))
-        return self.finish(full_product(phi_q, phi_k, widen(v)))
+            return causal_product(phi_q, phi_k, v, self.config.chunk_size)
+        return full_product(phi_q, phi_k, v)
+
+    def state_after(self, k: Tensor, v: Tensor) -> State:
+        _, phi_k = self.turned(*self.features(k, k))
+        return {"kv": phi_k.mT @ widen(v)}
+
+    def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
+        phi_q, phi_k = self.turned(*self.features(q, k), start=position)
+        kv = state["kv"] + phi_k.mT @ widen(v)
+        return self.finish(phi_q @ kv), {"kv": kv}
+
+    def flops(self, length: int) -> int:
+        """Linear in the length, beyond one chunk."""
+        d = self.config.head_dim
+        chunk_size = self.config.chunk_size if self.config.causal else None
+        return self.config.heads * product_flops(length, d, d, chunk_size)
 
 
 @dataclass(frozen=True)
@@ -89,14 +115,49 @@ class LinearConfig(UnscaledLinearConfig):
 
 @register("linear", LinearConfig)
 class LinearAttention(UnscaledLinearAttention):
-    """o_i = Σ_j s_ij v_j / Σ_j s_ij, Eq. 3. With φ ≥ 0 each output is an average of values."""
+    """o_i = Σ_j s_ij v_j / Σ_j s_ij, Eq. 3. With φ ≥ 0 each output is an average of values.
+
+    Rotary positions turn the numerator alone: a rotated score can be negative, and a sum of such scores can be zero.
+    The state holds φ(K)^T V and Σ_j φ(k_j).
+    """
 
     config: LinearConfig
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        return scale_rows(self.scores(q, k, allowed), self.config.denominator_floor)
+        if self.rotary is None:
+            return scale_rows(self.scores(q, k, allowed), self.config.denominator_floor)
+        phi_q, phi_k = self.features(q, k)
+        unturned = phi_q @ phi_k.mT
+        if allowed is not None:
+            unturned = unturned.masked_fill(~allowed, 0.0)
+        delta = unturned.sum(-1, keepdim=True).clamp(min=self.config.denominator_floor)
+        return self.scores(q, k, allowed) / delta
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         phi_q, phi_k = self.masked_features(q, k, key_padding_mask)
-        t, z = product_and_normaliser(phi_q, phi_k, widen(v), self.config.causal, self.config.chunk_size)
+        if self.rotary is None:
+            t, z = product_and_normaliser(phi_q, phi_k, widen(v), self.config.causal, self.config.chunk_size)
+        else:
+            t = self._product(*self.turned(phi_q, phi_k), widen(v))
+            sums = phi_k.cumsum(-2) if self.config.causal else phi_k.sum(-2, keepdim=True)
+            z = (phi_q * sums).sum(-1, keepdim=True)
         return t / z.clamp(min=self.config.denominator_floor)
+
+    def state_after(self, k: Tensor, v: Tensor) -> State:
+        _, phi_k = self.features(k, k)
+        return {**super().state_after(k, v), "z": phi_k.sum(-2)}
+
+    def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
+        phi_q, phi_k = self.features(q, k)
+        z_BHD = state["z"] + phi_k[:, :, 0]
+        delta = (phi_q @ z_BHD[..., None]).clamp(min=self.config.denominator_floor)
+        phi_q, phi_k = self.turned(phi_q, phi_k, start=position)
+        kv = state["kv"] + phi_k.mT @ widen(v)
+        return phi_q @ kv / delta, {"kv": kv, "z": z_BHD}
+
+    def flops(self, length: int) -> int:
+        if self.rotary is not None:  # the denominator is a sum of elementwise products
+            return super().flops(length)
+        d = self.config.head_dim
+        chunk_size = self.config.chunk_size if self.config.causal else None
+        return self.config.heads * product_flops(length, d, d + 1, chunk_size)

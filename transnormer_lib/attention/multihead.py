@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
+import torch
 from torch import Tensor, nn
 
-from transnormer_lib.attention.interface import Attention
+from transnormer_lib.attention.interface import Attention, State
 
 
 class MultiHeadAttention(nn.Module):
@@ -56,12 +57,34 @@ class MultiHeadAttention(nn.Module):
         dim = self.q_proj.in_features
         if x.ndim != 3 or x.shape[-1] != dim:
             raise ValueError(f"x.shape={tuple(x.shape)}: must be [B, N, {dim}]")
-        heads = self.attention.config.heads
-        q_BHND, k_BHND, v_BHND = (
-            project(x).unflatten(-1, (heads, -1)).transpose(1, 2) for project in (self.q_proj, self.k_proj, self.v_proj)
-        )
+        q_BHND, k_BHND, v_BHND = self._heads(x)
         if return_weights:
             o_BHND, w_BHNN = self.attention(q_BHND, k_BHND, v_BHND, key_padding_mask, return_weights=True)
             return self.out_proj(o_BHND.transpose(1, 2).flatten(2)), w_BHNN
         o_BHND = self.attention(q_BHND, k_BHND, v_BHND, key_padding_mask)
         return self.out_proj(o_BHND.transpose(1, 2).flatten(2))
+
+    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k, v [B, H, N, D] of x [B, N, dim]."""
+        heads = self.attention.config.heads
+        q, k, v = (
+            project(x).unflatten(-1, (heads, -1)).transpose(1, 2) for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        return q, k, v
+
+    def initial_state(
+        self, batch: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+    ) -> State:
+        """The state before the first token; see ``Attention.initial_state``."""
+        return self.attention.initial_state(batch, dtype, device)
+
+    def prefill(self, x_BND: Tensor) -> tuple[Tensor, State]:
+        """y [B, N, dim] for x [B, N, dim] in the parallel form, and the state after the last token."""
+        o_BHND, state = self.attention.prefill(*self._heads(x_BND))
+        return self.out_proj(o_BHND.transpose(1, 2).flatten(2)), state
+
+    def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
+        """y [B, dim] of the next token x [B, dim], and the state after it; ``state`` is used up."""
+        q_BHD, k_BHD, v_BHD = (x[:, :, 0] for x in self._heads(x_BD[:, None]))
+        o_BHD, state = self.attention.step(q_BHD, k_BHD, v_BHD, state)
+        return self.out_proj(o_BHD.flatten(1)), state

@@ -35,11 +35,11 @@ def magnitude_weights(s: Tensor) -> Tensor:
 class NormConfig(UnscaledLinearConfig):
     """NormAttention. T1: ``phi="elu"``; T2: ``phi="1+elu"``. Released: ``eps_placement="outside"``."""
 
-    norm: Literal["rms", "layer"] = "rms"  # XNorm of Eq. 14
+    norm: Literal["rms", "layer", "scale"] = "rms"  # XNorm of Eq. 14
     norm_over: Literal["embedding", "head"] = "embedding"  # over all H·D numbers of a token, or D per head
     eps: float = 1e-8  # ε of Definition D.1; the paper gives no value, the release has this one
     eps_placement: EpsPlacement = "inside"  # Definition D.1: inside the root; released: outside
-    affine: bool = False  # learned gain (and bias, for "layer"); per head it is shared by the heads
+    affine: bool = False  # learned gain (and bias, for "layer"; one number, for "scale"), shared by heads if per head
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,9 +1,10 @@
-"""RMSNorm and LayerNorm over the last dimension, as functions and as modules.
+"""RMSNorm, LayerNorm and ScaleNorm over the last dimension, as functions and as modules.
 
 RMSNorm has two forms that differ in where ε stands. ``inside`` is Definition D.1 of "The Devil in Linear
 Transformer", x / sqrt(σ² + ε) with σ² the mean of squares. ``outside`` is x / (σ + ε), which is what the
 released language models compute (OpenNLPLab/fairseq-evo@38fa81f). The gradient bound of Eq. 61 speaks of the
-first.
+first. ScaleNorm (Nguyen & Salazar, 2019) is g·x / ‖x‖ with one number g: with g = sqrt(size) it is RMSNorm but for
+where ε stands.
 
 Half-precision inputs are normalised in float32 and returned in their own dtype.
 """
@@ -19,9 +20,14 @@ from torch import Tensor, nn
 EpsPlacement = Literal["inside", "outside"]
 
 
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which sums over ``dtype`` are accumulated: float32 for the half dtypes, else itself."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
 def widen(x: Tensor) -> Tensor:
-    """x in the dtype in which sums over it are accumulated: float32 for the half dtypes, else its own."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    """x in its ``wide_dtype``."""
+    return x.to(wide_dtype(x.dtype))
 
 
 def rms_norm(x: Tensor, eps: float = 1e-8, eps_placement: EpsPlacement = "inside") -> Tensor:
@@ -52,8 +58,32 @@ def check_norm(name: str, eps: float, eps_placement: str) -> None:
         raise ValueError(f"eps={eps!r}: must be a positive finite number (Definition D.1 has ε > 0)")
     if eps_placement not in ("inside", "outside"):
         raise ValueError(f"eps_placement={eps_placement!r}: must be 'inside' or 'outside' the root")
-    if name == "layer" and eps_placement == "outside":
-        raise ValueError("eps_placement='outside': only norm='rms' has this form; LayerNorm keeps ε inside")
+    if name != "rms" and eps_placement == "outside":
+        raise ValueError(f"eps_placement='outside': only norm='rms' has this form, not norm={name!r}")
+
+
+class ScaleNorm(nn.Module):
+    """g·x / max(‖x‖, ε) over a last dimension of ``size`` (Nguyen & Salazar, 2019): one number g for all entries.
+
+    g is initially sqrt(``size``), where the result has RMSNorm's size, and learned where ``affine``.
+    """
+
+    def __init__(self, size: int, eps: float = 1e-8, affine: bool = False) -> None:
+        super().__init__()
+        check_norm("scale", eps, "inside")
+        self.size, self.eps = size, eps
+        self.gain: nn.Parameter | None
+        self.register_parameter("gain", nn.Parameter(torch.tensor(size**0.5)) if affine else None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = widen(x)
+        # vector_norm's gradient at zero is zero, so a row of zeros has a finite one.
+        length = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).clamp(min=self.eps)
+        gain = self.size**0.5 if self.gain is None else self.gain
+        return (wide * (gain / length)).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, eps={self.eps}, affine={self.gain is not None}"
 
 
 class RMSNorm(nn.Module):
@@ -100,7 +130,7 @@ class LayerNorm(nn.Module):
         return f"{self.size}, eps={self.eps}, affine={self.gain is not None}"
 
 
-_NORMS: dict[str, type[nn.Module]] = {"rms": RMSNorm, "layer": LayerNorm}
+_NORMS: dict[str, type[nn.Module]] = {"rms": RMSNorm, "layer": LayerNorm, "scale": ScaleNorm}
 
 
 def norm_names() -> tuple[str, ...]:
@@ -111,7 +141,7 @@ def norm_names() -> tuple[str, ...]:
 def build_norm(
     name: str, size: int, eps: float, eps_placement: EpsPlacement = "inside", affine: bool = False
 ) -> nn.Module:
-    """The norm called ``name`` (``rms`` or ``layer``) over a last dimension of ``size``."""
+    """The norm called ``name`` (``rms``, ``layer`` or ``scale``) over a last dimension of ``size``."""
     check_norm(name, eps, eps_placement)
     options: dict[str, Any] = {"eps": eps, "affine": affine}
     if name == "rms":

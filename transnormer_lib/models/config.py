@@ -1,25 +1,27 @@
-"""Configs of the language models, and the architectures that the paper compares.
+"""The config of a language model.
 
 A :class:`ModelConfig` says everything about a model's structure in ordinary fields, each of which can be set alone.
-:func:`architecture` fills them in for the models the paper names. What is left out here: optimisation and data
-(``transnormer_lib.training``), task heads other than the vocabulary.
+``models.architectures`` fills them in for the models that the paper names. What is left out here: optimisation and
+data (``transnormer_lib.training``), task heads other than the vocabulary.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 Kind = Literal["decoder", "encoder"]
 FeedForward = Literal["ffn", "glu"]
 Activation = Literal["relu", "gelu", "swish", "identity"]
 NormName = Literal["rms", "layer"]
+EpsPlacement = Literal["inside", "outside"]
 NormPlacement = Literal["pre", "post"]
 Positions = Literal["sinusoidal", "learned", "none"]
+Rotary = Literal["none", "rope", "lrpe"]
 Init = Literal["fairseq", "normal-0.02"]
 
 
-def _one_of(name: str, value: str, allowed: Any) -> None:
-    options = get_args(allowed)
+def one_of(name: str, value: object, options: tuple[str, ...]) -> None:
+    """Refuse a value that is not among ``options``."""
     if value not in options:
         raise ValueError(f"{name}={value!r}: must be one of {', '.join(map(repr, options))}")
 
@@ -43,10 +45,16 @@ class ModelConfig:
     feed_forward: FeedForward = "ffn"
     hidden: int = 0  # width inside the FFN or GLU; 0: 4 * dim for an FFN, 8/3 * dim for a GLU
     activation: Activation = "gelu"
-    norm: NormName = "layer"
+    norm: NormName = "layer"  # of the blocks; LayerNorm has gain and bias, RMSNorm neither
+    norm_eps_placement: EpsPlacement = "inside"  # of RMSNorm: Definition D.1; released: outside
     norm_placement: NormPlacement = "pre"
-    positions: Positions = "sinusoidal"
-    dropout: float = 0.0
+    positions: Positions = "sinusoidal"  # absolute, added to the embeddings
+    rotary: Rotary = "none"  # relative, inside every attention; released TransNormer: lrpe
+    dropout: float = 0.0  # of the embeddings and of each branch before it is added
+    attention_dropout: float = 0.0  # of softmax's and DiagAttention's matrix; the linear kinds have none
+    activation_dropout: float = 0.0  # inside the FFN or GLU
+    scale_embedding: bool = True  # times √dim
+    tied: bool = True  # the output projection is the embedding
     init: Init = "fairseq"
 
     def __post_init__(self) -> None:
@@ -59,8 +67,9 @@ class ModelConfig:
             raise ValueError(f"attention={self.attention!r}: needs one mechanism per layer, at least one")
         if self.hidden < 0:
             raise ValueError(f"hidden={self.hidden!r}: must not be negative")
-        if not 0.0 <= self.dropout < 1.0:
-            raise ValueError(f"dropout={self.dropout!r}: must be in [0, 1)")
+        for name in ("dropout", "attention_dropout", "activation_dropout"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(f"{name}={getattr(self, name)!r}: must be in [0, 1)")
         if self.positions == "sinusoidal" and self.dim % 2:
             raise ValueError(f"dim={self.dim!r}: must be even for sinusoidal positions")
         unused = set(self.attention_options) - set(self.attention)
@@ -71,11 +80,15 @@ class ModelConfig:
             ("feed_forward", FeedForward),
             ("activation", Activation),
             ("norm", NormName),
+            ("norm_eps_placement", EpsPlacement),
             ("norm_placement", NormPlacement),
             ("positions", Positions),
+            ("rotary", Rotary),
             ("init", Init),
         ):
-            _one_of(name, getattr(self, name), allowed)
+            one_of(name, getattr(self, name), get_args(allowed))
+        if self.norm == "layer" and self.norm_eps_placement == "outside":
+            raise ValueError("norm_eps_placement='outside': only norm='rms' has this form; LayerNorm keeps ε inside")
 
     @property
     def layers(self) -> int:
@@ -91,64 +104,3 @@ class ModelConfig:
         if self.hidden:
             return self.hidden
         return 4 * self.dim if self.feed_forward == "ffn" else 8 * self.dim // 3
-
-
-ARCHITECTURES = ("vanilla", "linear", "transnormer-t1", "transnormer-t2")
-
-
-def architecture(
-    name: str,
-    *,
-    kind: Kind,
-    vocab_size: int,
-    max_length: int,
-    dim: int,
-    heads: int,
-    layers: int,
-    block_size: int = 64,
-    **fields: Any,
-) -> ModelConfig:
-    """The config of a model that the paper names; ``fields`` override single fields of the result.
-
-    - ``vanilla``: softmax attention (Eq. 2), FFN, LayerNorm.
-    - ``linear``: 1+elu attention with its scaling (Eq. 3), FFN, LayerNorm.
-    - ``transnormer-t1``: first half DiagAttention with ReLA, second half NormAttention with φ = elu; GLU, RMSNorm.
-    - ``transnormer-t2``: first half DiagAttention with softmax, second half NormAttention with φ = 1+elu.
-
-    Decoders are pre-norm with sinusoidal positions, encoders post-norm with learned ones (Section 5.1 and the
-    released archs). The GLU's activation is swish (Table 13).
-    """
-    shared: dict[str, Any] = {
-        "kind": kind,
-        "vocab_size": vocab_size,
-        "max_length": max_length,
-        "dim": dim,
-        "heads": heads,
-        "norm_placement": "pre" if kind == "decoder" else "post",
-        "positions": "sinusoidal" if kind == "decoder" else "learned",
-        "init": "fairseq" if kind == "decoder" else "normal-0.02",
-    }
-    if name in ("vanilla", "linear"):
-        mechanism = "softmax" if name == "vanilla" else "linear"
-        config = ModelConfig(
-            **shared, attention=(mechanism,) * layers, activation="relu" if kind == "decoder" else "gelu"
-        )
-    elif name in ("transnormer-t1", "transnormer-t2"):
-        early = layers // 2  # Section 5.4: the first half of the layers is the early stage
-        scores, phi = ("rela", "elu") if name.endswith("t1") else ("softmax", "1+elu")
-        options: dict[str, Mapping[str, Any]] = {
-            "diag": {"block_size": block_size, "scores": scores},
-            "norm": {"phi": phi},
-        }
-        attention = ("diag",) * early + ("norm",) * (layers - early)
-        config = ModelConfig(
-            **shared,
-            attention=attention,
-            attention_options={mechanism: options[mechanism] for mechanism in dict.fromkeys(attention)},
-            feed_forward="glu",
-            activation="swish",
-            norm="rms",
-        )
-    else:
-        raise ValueError(f"architecture={name!r}: must be one of {', '.join(ARCHITECTURES)}")
-    return replace(config, **fields) if fields else config

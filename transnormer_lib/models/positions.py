@@ -29,8 +29,9 @@ class Positions(nn.Module):
         else:
             self.table = None
 
-    def forward(self, x_BND: Tensor) -> Tensor:
-        length = x_BND.shape[1]
+    def forward(self, x_BND: Tensor, start: int = 0) -> Tensor:
+        """``start`` is the position of the first token of x. Raises ValueError beyond ``max_length``."""
+        length = start + x_BND.shape[1]
         if length > self.max_length:
             raise ValueError(f"length={length}: exceeds the model's max_length={self.max_length}")
-        return x_BND if self.table is None else x_BND + self.table[:length]
+        return x_BND if self.table is None else x_BND + self.table[start:length]

@@ -1,0 +1,116 @@
+"""What the named architectures and the two recipes are made of."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from transnormer_lib.models.architectures import architecture, names
+from transnormer_lib.models.config import ModelConfig
+from transnormer_lib.models.language_model import build_model, count_parameters
+
+PUBLISHED_SIZE: dict[str, dict[str, Any]] = {
+    "decoder": {"vocab_size": 267_744, "dim": 512, "heads": 8, "layers": 6},
+    "encoder": {"vocab_size": 50_265, "dim": 768, "heads": 12, "layers": 12},
+}
+
+
+def published(name: str, kind: str, **more: Any) -> ModelConfig:
+    return architecture(name, kind=kind, max_length=512, **PUBLISHED_SIZE[kind], **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "millions"),
+    [
+        ("vanilla", "decoder", 156.00),
+        ("linear", "decoder", 156.00),
+        ("transnormer-t1", "decoder", 155.99),
+        ("transnormer-t2", "decoder", 155.99),
+        ("vanilla", "encoder", 124.70),
+        ("transnormer-t1", "encoder", 124.67),
+        ("transnormer-t2", "encoder", 124.67),
+    ],
+)
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+def test_parameter_counts_are_those_of_tables_4_and_5(name: str, kind: str, millions: float, recipe: str) -> None:
+    assert round(count_parameters(published(name, kind, recipe=recipe)) / 1e6, 2) == millions
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+@pytest.mark.parametrize("control", ["vanilla-matched", "linear-matched"])
+def test_a_matched_control_differs_from_transnormer_in_its_attention_alone(
+    control: str, recipe: str, kind: str
+) -> None:
+    ours, theirs = (published(name, kind, recipe=recipe) for name in (control, "transnormer-t2"))
+    different = {f.name for f in fields(ModelConfig) if getattr(ours, f.name) != getattr(theirs, f.name)}
+    assert different == {"attention", "attention_options"}
+    assert count_parameters(ours) == count_parameters(theirs)
+
+
+def test_the_released_recipe_rotates_transnormer_and_not_the_published_baselines() -> None:
+    rotary = {name: published(name, "decoder", recipe="released").rotary for name in names()}
+    assert {name for name, value in rotary.items() if value == "lrpe"} == {
+        "transnormer-t1",
+        "transnormer-t2",
+        "vanilla-matched",
+        "linear-matched",
+    }
+    assert {published(name, "decoder").rotary for name in names()} == {"none"}
+
+
+def test_learned_angles_are_one_set_per_layer_and_shared_by_the_heads() -> None:
+    config = published("transnormer-t2", "decoder", recipe="released")
+    without = published("transnormer-t2", "decoder", recipe="released", rotary="none")
+    assert count_parameters(config) - count_parameters(without) == 6 * 64 // 2
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+def test_epsilon_stands_outside_the_root_in_every_norm_of_the_released_transnormer(kind: str) -> None:
+    from transnormer_lib.attention import RMSNorm
+
+    for recipe, placement in (("paper", "inside"), ("released", "outside")):
+        config = architecture(
+            "transnormer-t1",
+            kind=kind,  # type: ignore[arg-type]
+            vocab_size=9,
+            max_length=8,
+            dim=16,
+            heads=2,
+            layers=2,
+            recipe=recipe,  # type: ignore[arg-type]
+        )
+        found = {m.eps_placement for m in build_model(config, seed=0).modules() if isinstance(m, RMSNorm)}
+        assert found == {placement}
+
+
+def test_attention_dropout_of_the_released_encoder_reaches_diag_too() -> None:
+    config = architecture(
+        "transnormer-t2",
+        kind="encoder",
+        vocab_size=9,
+        max_length=8,
+        dim=16,
+        heads=2,
+        layers=2,
+        recipe="released",
+    )
+    first, second = build_model(config, seed=0).blocks
+    assert first.attention.attention.config.dropout == 0.1
+    assert not hasattr(second.attention.attention.config, "dropout")
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_first_half_of_the_layers_is_the_early_stage(name: str) -> None:
+    whole = published(name, "decoder").attention
+    assert len(whole) == 6
+    assert len(set(whole[:3])) == len(set(whole[3:])) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe", "message"),
+    [("transnormer", "paper", "architecture='transnormer'"), ("vanilla", "mine", "recipe='mine': must be one of")],
+)
+def test_an_unknown_name_is_refused_with_the_known_ones(name: str, recipe: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        published(name, "decoder", recipe=recipe)

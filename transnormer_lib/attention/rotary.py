@@ -1,0 +1,102 @@
+"""Rotary position embedding: queries and keys turned by their positions, so that scores see the distance alone.
+
+    R_i = diag of 2 × 2 rotations by i·θ_m          (R_i q)·(R_j k) = q · R_{j−i} k
+
+The paper does not mention it; the released language models turn queries and keys (OpenNLPLab/fairseq-evo@38fa81f)
+by what is here ``lrpe``: the same fixed random Householder reflection of both, then rotations whose angles θ are
+learned, one set per layer, shared by the heads. ``rope`` is the rotation alone with the fixed angles of RoFormer
+(Su et al., 2021). Both turn neighbouring pairs of numbers ("interleaved").
+
+Shapes: B batch, H heads, N length, D head_dim.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from transnormer_lib.attention.norms import wide_dtype, widen
+
+RotaryName = Literal["none", "rope", "lrpe"]
+ROTARY_NAMES: tuple[str, ...] = ("none", "rope", "lrpe")
+
+
+def check_rotary(rotary: object, head_dim: int) -> None:
+    """Refuse an unknown rotation, and one of an odd number of features: ValueError."""
+    if rotary not in ROTARY_NAMES:
+        raise ValueError(f"rotary={rotary!r}: must be one of {', '.join(ROTARY_NAMES)}")
+    if rotary != "none" and head_dim % 2:
+        raise ValueError(f"head_dim={head_dim}: must be even with rotary={rotary!r}, which turns pairs of features")
+
+
+class Rotary(nn.Module):
+    """``lrpe`` where ``learned``, else ``rope``, which has no parameter, on q and k [..., N, D] with an even D.
+
+    ``lrpe`` has the parameter ``theta`` [D/2] in radians per token, initially 10000^(−2m/D), and the persistent
+    buffer ``reflection_D``, a unit vector. Without a generator the latter comes from torch's global random state.
+    Raises ValueError for an odd ``head_dim``.
+    """
+
+    reflection_D: Tensor
+
+    def __init__(self, head_dim: int, learned: bool, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        check_rotary("lrpe" if learned else "rope", head_dim)
+        self.head_dim, self.learned = head_dim, learned
+        if learned:
+            self.theta = nn.Parameter(torch.empty(head_dim // 2))
+            self.register_buffer("reflection_D", torch.empty(head_dim))
+            self.reset_parameters(generator)
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Set θ to its initial value and draw the reflection, uniform over directions; ``rope`` has neither."""
+        if self.learned:
+            self.theta.copy_(self._initial_angles(self.theta.device))
+            nn.init.normal_(self.reflection_D, generator=generator)
+            self.reflection_D /= torch.linalg.vector_norm(self.reflection_D)
+
+    def forward(self, x: Tensor, y: Tensor, start: int = 0, period: int = 0) -> tuple[Tensor, Tensor]:
+        """x and y [..., N, D], such as queries and keys, turned by their positions start, start + 1, …
+
+        With a ``period`` positions are taken modulo it. The results have their inputs' dtype; half-precision ones are
+        turned in float32.
+        """
+        positions_N = torch.arange(start, start + x.shape[-2], device=x.device)
+        if period:
+            positions_N %= period
+        turns = self._turns(positions_N, wide_dtype(x.dtype))
+        return self._turn(x, turns), self._turn(y, turns)
+
+    def _initial_angles(self, device: torch.device) -> Tensor:
+        """10000^(−2m/D) for m = 0 … D/2 − 1, in float64."""
+        m = torch.arange(self.head_dim // 2, dtype=torch.float64, device=device)
+        return 10000.0 ** (-2 * m / self.head_dim)
+
+    def _turns(self, positions_N: Tensor, dtype: torch.dtype) -> Tensor:
+        """e^{i·n·θ_m}, complex [N, D/2]: a rotation by an angle is a product with a complex number."""
+        # In float64, because an angle of 65,536 radians is 0.004 off in float32.
+        theta = self.theta.double() if self.learned else self._initial_angles(positions_N.device)
+        angles = positions_N.double()[:, None] * theta
+        return torch.complex(angles.cos().to(dtype), angles.sin().to(dtype))
+
+    def _turn(self, x: Tensor, turns: Tensor) -> Tensor:
+        dtype, x = x.dtype, widen(x)
+        if self.learned:
+            u = self.reflection_D.to(x.dtype)
+            # x − 2 (x·u) u / (u·u); u may have been rounded by a cast of the model and is then no unit vector.
+            x = torch.addcmul(x, (x * u).sum(-1, keepdim=True), -2 * u / u.square().sum())
+        pairs = x.unflatten(-1, (-1, 2))
+        if any(step % 2 for step in pairs.stride()[:-1]) or pairs.stride(-1) != 1 or pairs.storage_offset() % 2:
+            pairs = pairs.clone(memory_format=torch.contiguous_format)  # no pair may start at an odd place in memory
+        return torch.view_as_real(torch.view_as_complex(pairs) * turns).flatten(-2).to(dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.head_dim}, learned={self.learned}"
+
+
+def build_rotary(rotary: RotaryName, head_dim: int) -> Rotary | None:
+    """The rotation called ``rotary``; None for ``none``."""
+    return None if rotary == "none" else Rotary(head_dim, learned=rotary == "lrpe")
