@@ -1,31 +1,28 @@
 """Configs survive JSON unchanged and refuse what they do not know."""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from training_cases import config
 
-from transnormer_lib.models.config import architecture
-from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig, run_config
-
-
-def config(name: str = "transnormer-t2", **fields: Any) -> RunConfig:
-    model = architecture(name, kind="decoder", vocab_size=258, max_length=32, dim=16, heads=2, layers=2, block_size=8)
-    values: dict[str, Any] = {
-        "name": "a-run",
-        "model": model,
-        "data": DataConfig(length=32),
-        "optimizer": OptimizerConfig(),
-        "steps": 3,
-        "seed": 0,
-    }
-    return RunConfig(**(values | fields))
+from transnormer_lib.data.masking import MaskingConfig
+from transnormer_lib.training.config import DataConfig, OptimizerConfig, run_config
 
 
 @pytest.mark.parametrize("name", ["vanilla", "linear", "transnormer-t1", "transnormer-t2"])
 def test_json_round_trip_is_the_identity(name: str) -> None:
-    original = config(name)
+    original = config(
+        name,
+        "masked",
+        data=DataConfig(task="masked", length=32, masking=MaskingConfig(0.3, 0.5, 0.25)),
+        waypoints=(1, 4),
+        accumulate=4,
+        precision="bf16",
+        gradients="norms",
+    )
     assert run_config(json.loads(json.dumps(original.to_dict()))) == original
 
 
@@ -38,6 +35,14 @@ def test_json_round_trip_is_the_identity(name: str) -> None:
         (("steps",), True, "steps=True"),
         (("data", "task"), "sorting", "data.task='sorting'"),
         (("seed",), -1, "seed=-1: must not be negative"),
+        (("waypoints",), [3, 2], "waypoints=(3, 2): must be rising steps between 0 and steps=8"),
+        (("waypoints",), [9], "waypoints=(9,): must be rising"),
+        (("accumulate",), 3, "accumulate=3: must divide data.batch_size=4"),
+        (("precision",), "fp8", "precision='fp8'"),
+        (("gradients",), "all", "gradients='all'"),
+        (("data", "masking", "selected"), 0.0, "selected=0.0: must be in (0, 1]"),
+        (("data", "masking", "select"), 0.5, "data.masking.select=0.5"),
+        (("data", "masking", "selected"), 0.5, "only task='masked' masks"),
     ],
     ids=lambda value: ".".join(value) if isinstance(value, tuple) else None,
 )
@@ -49,7 +54,7 @@ def test_a_mistake_in_plain_values_is_one_line_with_field_and_value(
     for key in path[:-1]:
         target = target[key]
     target[path[-1]] = value
-    with pytest.raises(ValueError, match=message.replace(".", r"\.")) as caught:
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
         run_config(values)
     assert "\n" not in str(caught.value)
 
@@ -67,3 +72,30 @@ def test_a_mistake_in_plain_values_is_one_line_with_field_and_value(
 def test_fields_that_contradict_each_other_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(config(), **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"clip_norm": 1.0, "clip_value": 1.0}, "clip_value=1.0: clip by norm or by value, not both"),
+        ({"warmup_start": 1e-7}, "warmup_start=1e-07: needs a warm-up"),
+        ({"warmup_start": 1.0, "warmup": 2}, "warmup_start=1.0: exceeds learning_rate=0.0005"),
+        ({"warmup_start": 1e-7, "warmup": 2, "schedule": "onecycle"}, "warmup_start=1e-07: needs a warm-up"),
+        ({"end_learning_rate": 1e-5}, "end_learning_rate=1e-05: only 'linear' and 'cosine'"),
+        ({"schedule": "step"}, "schedule='step': must be one of 'constant'"),
+        ({"learning_rate": float("nan")}, "learning_rate=nan: must be greater than 0"),
+        ({"weight_decay": float("inf")}, "weight_decay=inf: must not be negative, and finite"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_an_optimiser_that_contradicts_itself_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        OptimizerConfig(**fields)
+
+
+def test_configs_and_the_store_import_without_torch() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, transnormer_lib.training.store; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,37 +8,17 @@ from typing import Any
 
 import pytest
 import torch
+from training_cases import config
 
-from transnormer_lib.data.vocabulary import vocabulary_size
-from transnormer_lib.models.config import architecture
 from transnormer_lib.training import store as store_module
 from transnormer_lib.training import trainer
-from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
+from transnormer_lib.training.config import RunConfig
+from transnormer_lib.training.records import CIRCUMSTANCES
 from transnormer_lib.training.store import RunFailed, RunStore, run_id
 
 
-def config(name: str = "transnormer-t2", task: str = "causal", **fields: Any) -> RunConfig:
-    model = architecture(
-        name,
-        kind="decoder" if task == "causal" else "encoder",
-        vocab_size=vocabulary_size("bytes"),
-        max_length=32,
-        dim=16,
-        heads=2,
-        layers=2,
-        block_size=8,
-        dropout=0.1,
-    )
-    values: dict[str, Any] = {
-        "name": f"test-{name}",
-        "model": model,
-        "data": DataConfig(task=task, length=32, batch_size=4),  # type: ignore[arg-type]
-        "optimizer": OptimizerConfig(learning_rate=1e-2, schedule="cosine", warmup=2, clip_norm=1.0),
-        "steps": 8,
-        "seed": 0,
-        "validation_windows": 4,
-    }
-    return RunConfig(**(values | fields))
+def _lasting(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name not in CIRCUMSTANCES}
 
 
 @pytest.mark.parametrize("task", ["causal", "masked"])
@@ -46,12 +26,11 @@ def config(name: str = "transnormer-t2", task: str = "causal", **fields: Any) ->
 def test_training_twice_gives_the_same_bits_and_leaves_the_random_state_alone(name: str, task: str) -> None:
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    first, record = trainer.train(config(name, task))
+    first, record, _ = trainer.train(config(name, task))
     assert torch.equal(before, torch.get_rng_state())
     torch.manual_seed(2)
-    second, again = trainer.train(config(name, task))
-    assert record["train_loss"] == again["train_loss"]
-    assert record["validation"] == again["validation"]
+    second, again, _ = trainer.train(config(name, task))
+    assert _lasting(record) == _lasting(again)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
 
 
@@ -61,8 +40,8 @@ def test_another_seed_is_another_run() -> None:
 
 @pytest.mark.parametrize("name", ["vanilla", "transnormer-t2"])
 def test_training_lowers_the_validation_loss(name: str) -> None:
-    _, record = trainer.train(config(name, steps=60, evaluations=2))
-    _, untrained = trainer.train(config(name, steps=0))
+    record = trainer.train(config(name, steps=60, evaluations=2)).record
+    untrained = trainer.train(config(name, steps=0)).record
     losses = [v["nats_per_token"] for v in (*untrained["validation"], *record["validation"])]
     assert losses == sorted(losses, reverse=True)
     assert [v["step"] for v in record["validation"]] == [30, 60]
@@ -98,20 +77,16 @@ def test_a_stored_run_is_loaded_and_gives_back_its_weights(tmp_path: Path, monke
     loaded = store.get(config())
     assert loaded == trained
     assert loaded.config == config()
-    expected, _ = _train_again(monkeypatch)
-    assert all(torch.equal(a, b) for a, b in zip(loaded.model().parameters(), expected.parameters(), strict=True))
-
-
-def _train_again(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.undo()
-    return trainer.train(config())
+    expected = trainer.train(config()).model
+    assert all(torch.equal(a, b) for a, b in zip(loaded.model().parameters(), expected.parameters(), strict=True))
 
 
 CHANGES: dict[str, Callable[[RunConfig], RunConfig]] = {
     "seed": lambda c: replace(c, seed=5),
     "steps": lambda c: replace(c, steps=9),
     "model": lambda c: replace(c, model=replace(c.model, dropout=0.0)),
-    "data": lambda c: replace(c, data=replace(c.data, batch_size=5)),
+    "data": lambda c: replace(c, data=replace(c.data, batch_size=6)),
     "optimizer": lambda c: replace(c, optimizer=replace(c.optimizer, learning_rate=2e-2)),
 }
 
@@ -156,3 +131,25 @@ def test_a_record_is_complete_enough_to_judge_the_run(tmp_path: Path) -> None:
     assert {"commit", "dirty", "versions", "device"} <= set(record["provenance"])
     assert len(record["data"]["wikipedia"]) == 64
     assert record["seconds"] > 0
+    assert record["tokens_per_second"] > record["tokens"] / record["seconds"]
+    assert record["flops"] > 0
+    assert record["peak_memory"]["bytes"] > 10**7
+    assert record["divergence"] is None
+
+
+def test_two_runs_of_one_config_differ_in_their_circumstances_alone(tmp_path: Path) -> None:
+    first, second = (RunStore(tmp_path / name).get(config()).record for name in ("a", "b"))
+    assert _lasting(first) == _lasting(second)
+    assert set(CIRCUMSTANCES) <= set(first)
+
+
+def test_gradient_statistics_come_back_as_they_were_trained(tmp_path: Path) -> None:
+    run = RunStore(tmp_path).get(config(gradients="norms"))
+    trained = trainer.train(config(gradients="norms")).gradients
+    stored = run.gradients()
+    assert trained is not None
+    assert (stored.names, stored.counted) == (trained.names, trained.counted)
+    for name in ("norms", "mean_norm", "mean_square", "elementwise_rsd"):
+        assert torch.equal(getattr(stored, name), getattr(trained, name))
+    with pytest.raises(ValueError, match="gradients='none'"):
+        RunStore(tmp_path).get(config()).gradients()

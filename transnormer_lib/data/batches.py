@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from transnormer_lib.data.masking import MaskingConfig
 from transnormer_lib.data.vocabulary import Tokens, Vocabulary
 
 Batch = dict[str, Tensor]
@@ -47,24 +48,6 @@ class BatchConfig:
         _at_least("length", self.length, 1)
         _at_least("batch_size", self.batch_size, 1)
         _at_least("seed", self.seed, 0)
-
-
-@dataclass(frozen=True)
-class MaskingConfig:
-    """What a masked language model has to predict, and what it sees there."""
-
-    selected: float = 0.15  # share of the tokens that are to be predicted
-    masked: float = 0.8  # of the selected: share replaced by the mask
-    random: float = 0.1  # of the selected: share replaced by any token of the vocabulary; the rest is kept
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.selected <= 1.0:
-            raise ValueError(f"selected={self.selected!r}: must be in (0, 1]")
-        for name in ("masked", "random"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"{name}={getattr(self, name)!r}: must be in [0, 1]")
-        if self.masked + self.random > 1.0:
-            raise ValueError(f"random={self.random!r}: must be at most 1 - masked ({1.0 - self.masked})")
 
 
 BERT_MASKING = MaskingConfig()

@@ -1,26 +1,58 @@
-"""Learning-rate schedules: the factor on the peak rate at each optimiser step."""
+"""Learning-rate schedules: the factor on the highest rate at each optimiser step, a pure function of the step.
+
+``inverse-sqrt`` and ``linear`` are those of Table 13 of "The Devil in Linear Transformer" as fairseq has them
+(``linear``: polynomial decay with power 1); ``onecycle`` is that of the paper's Long Range Arena runs
+(pkuzengqi/Skyformer@1a677cb): ``torch.optim.lr_scheduler.OneCycleLR`` with linear annealing, which peaks at the
+last step of the warm-up, and without a cycle of the momentum.
+"""
 
 import math
 from collections.abc import Callable
 
 from transnormer_lib.training.config import OptimizerConfig
 
+# OneCycleLR's defaults, which Skyformer leaves as they are.
+_ONECYCLE_START = 1 / 25  # of the highest rate
+_ONECYCLE_END = _ONECYCLE_START / 1e4
+
 
 def factor(config: OptimizerConfig, steps: int) -> Callable[[int], float]:
     """The factor at step 0, 1, …, ``steps`` - 1: a linear warm-up to 1, then what ``config.schedule`` says.
 
-    ``linear`` and ``cosine`` end at 0 after ``steps`` steps; ``inverse-sqrt`` falls as √(warmup / step), as fairseq's.
+    The warm-up rises from ``warmup_start`` at step 0 to the highest rate at step ``warmup``, as fairseq's. Where
+    ``warmup_start`` is 0 it begins one rise above it instead, since a step at rate 0 learns nothing.
+
+    - ``constant``: stays there.
+    - ``linear``, ``cosine``: fall to ``end_learning_rate`` after ``steps`` steps.
+    - ``inverse-sqrt``: falls as √(warmup / step).
+    - ``onecycle``: from 1/25 up to 1 at step ``warmup`` - 1, down to 1/25e4 at the last step.
     """
+    if config.schedule == "onecycle":
+        return _onecycle(config.warmup, steps)
     warmup = config.warmup
+    start, end = config.warmup_start / config.learning_rate, config.end_learning_rate / config.learning_rate
 
     def at(step: int) -> float:
         if step < warmup:
-            return (step + 1) / (warmup + 1)
+            return start + (1.0 - start) * step / warmup if start else (step + 1) / (warmup + 1)
         if config.schedule == "constant":
             return 1.0
         if config.schedule == "inverse-sqrt":
             return math.sqrt(max(warmup, 1) / max(step, 1, warmup))
         progress = min((step - warmup) / max(steps - warmup, 1), 1.0)
-        return 1.0 - progress if config.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
+        remaining = 1.0 - progress if config.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
+        return end + (1.0 - end) * remaining
+
+    return at
+
+
+def _onecycle(warmup: int, steps: int) -> Callable[[int], float]:
+    peak, last = warmup - 1, steps - 1  # a warm-up of 0 puts the peak before the first step, as in torch
+
+    def at(step: int) -> float:
+        if step < peak:
+            return _ONECYCLE_START + (1.0 - _ONECYCLE_START) * step / peak
+        progress = min((step - peak) / max(last - peak, 1), 1.0)
+        return 1.0 + (_ONECYCLE_END - 1.0) * progress
 
     return at

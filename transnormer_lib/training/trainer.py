@@ -1,152 +1,336 @@
 """One training run: a config in, a trained model and a JSON-ready record out.
 
-The trainer knows nothing of notebooks and reports. Device and precision are Accelerate's business; the order of the
-data is a pure function of (seed, step); weights and dropout follow from the seed, so a run on a CPU repeats bit for
-bit. A loss that is not finite stops the run, and the record says at which step.
+The trainer knows nothing of notebooks and reports. Device, precision and processes are Accelerate's business; the
+order of the data is a pure function of (seed, step); weights and dropout follow from the seed, so a run on a CPU
+repeats bit for bit, also when it was interrupted and went on from a checkpoint.
+
+The sequences of an optimiser step are cut into equal shares, one per process and micro-batch. Every process builds
+the whole batch and takes its shares, and each share counts in the loss by its number of counted tokens; so neither
+the number of micro-batches nor of processes changes a step but by rounding (dropout draws other numbers, though).
+
+A loss that is not finite, or a gradient whose norm is not, ends the run, without the step that it would have spoilt.
+Under fp16 a gradient may overflow because the gradient scaler tries a scale too large; such a step is left out, the
+scale falls, and only a gradient that overflows at a scale below 1 counts as divergence.
 """
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from transnormer_lib.data.batches import (
-    IGNORE,
-    Batch,
-    Sampler,
-    causal_batches,
-    evaluation_windows,
-    masked_batches,
-    masked_evaluation_windows,
-)
+from transnormer_lib.data.batches import IGNORE, Batch, Sampler, causal_batches, masked_batches
 from transnormer_lib.data.text import TextCorpus, load_text_corpus
 from transnormer_lib.models.language_model import LanguageModel, build_model
-from transnormer_lib.training.config import RunConfig
+from transnormer_lib.training.checkpoints import Checkpoints
+from transnormer_lib.training.config import RunConfig, RunRefused
+from transnormer_lib.training.devices import build_accelerator, launched_processes
+from transnormer_lib.training.divergence import Divergence, locate
+from transnormer_lib.training.evaluation import evaluate, held_out_batches, validation_steps
+from transnormer_lib.training.gradient_statistics import GradientRecorder, GradientStatistics
+from transnormer_lib.training.interruption import deferred
+from transnormer_lib.training.optimisation import build_optimizer, clip, gradient_norms, gradients_of
+from transnormer_lib.training.records import History, make_record
 from transnormer_lib.training.schedules import factor
 
 Progress = Callable[[int, float], None]
-_EVALUATION_BATCH = 32  # sequences; the loss does not depend on it
+# Steps after which an accelerator's losses are read: reading makes it wait. On a CPU reading costs nothing.
+_ACCELERATOR_WINDOW = 16
 
 
-@torch.no_grad()
-def evaluate(model: torch.nn.Module, config: RunConfig, corpus: TextCorpus, device: torch.device) -> dict[str, float]:
-    """Validation loss on fixed windows: nats per counted token, and for causal runs bits per byte (base 2)."""
-    was_training = model.training
-    model.eval()
-    nats, counted = 0.0, 0
-    for batch in _validation_batches(config, corpus):
-        targets = batch["targets"].to(device)
-        loss = model(batch["input_ids"].to(device), targets_BN=targets)
-        tokens = int((targets != IGNORE).sum())
-        nats += loss.item() * tokens
-        counted += tokens
-    model.train(was_training)
-    result = {"nats_per_token": nats / counted}
-    if config.data.task == "causal":
-        result["bits_per_byte"] = corpus.bits_per_byte(result["nats_per_token"], "validation")
-    return result
+class Trained(NamedTuple):
+    """What a run gives: the model on the CPU in evaluation mode, the record, the gradients' statistics if asked for."""
+
+    model: LanguageModel
+    record: dict[str, Any]
+    gradients: GradientStatistics | None
 
 
-def train(config: RunConfig, progress: Progress | None = None) -> tuple[LanguageModel, dict[str, Any]]:
-    """Train one model as ``config`` says.
+def train(
+    config: RunConfig,
+    progress: Progress | None = None,
+    checkpoints: Checkpoints | None = None,
+    tracker: Any = None,
+    tracking_dir: Path = Path("tracking"),
+) -> Trained:
+    """Train one model as ``config`` says; go on from the newest of ``checkpoints``, if there is one.
 
-    Returns the model on the CPU in evaluation mode, and the record: status (``finished`` or ``diverged``), the loss
-    per step, the validation results, seconds. ``progress(step, loss)`` is called after every step.
+    ``progress(step, loss)`` is called for every step, on an accelerator some steps late. With ``checkpoints``, Ctrl-C
+    and SIGTERM wait for the end of the step and leave one behind (in a single process). ``tracker`` (``"tensorboard"``,
+    ``"wandb"``, … or an ``accelerate.tracking.GeneralTracker``) is told the losses; one that writes files uses
+    ``tracking_dir``.
 
     Raises:
-        ValueError: the config does not fit the data (vocabulary size).
+        RunRefused (a ValueError): the config does not fit the data (vocabulary size), the number of processes or the
+            device (fp16), or the tracker's package is not installed.
         DataUnavailable: the corpus cannot be had.
     """
+    # Of several processes each may be at another step when a signal comes, and some may wait for one that is gone.
+    holds_back = checkpoints is not None and launched_processes() == 1
+    accelerator = build_accelerator(config.precision, tracker, tracking_dir)
+    device = accelerator.device
     # Dropout and torch's own initialisers draw from the global state: set it for this run, give the caller's back.
-    with torch.random.fork_rng():
-        torch.manual_seed(config.seed)
-        return _train(config, progress)
+    own_state = torch.random.fork_rng([device] if device.type == "cuda" else [])
+    with own_state, deferred(holds_back) as interruption:
+        training = _Training(config, accelerator, progress, checkpoints)
+        try:
+            while training.goes_on():
+                training.optimise()
+                if training.window_is_full():
+                    training.read_window()
+                    if interruption.pending is not None:
+                        training.leave_checkpoint()
+                        interruption.deliver()
+            return training.result()
+        finally:
+            training.close()
 
 
-def _train(config: RunConfig, progress: Progress | None) -> tuple[LanguageModel, dict[str, Any]]:
-    from accelerate import Accelerator
+class _Training:
+    """The state of one run between its optimiser steps."""
 
-    corpus = load_text_corpus(config.data.corpus, config.data.vocabulary)
-    if corpus.vocabulary.size != config.model.vocab_size:
-        raise ValueError(
-            f"model.vocab_size={config.model.vocab_size}: {config.data.vocabulary!r} has {corpus.vocabulary.size} ids"
+    def __init__(
+        self, config: RunConfig, accelerator: Any, progress: Progress | None, checkpoints: Checkpoints | None
+    ) -> None:
+        self.config, self.accelerator, self.progress, self.checkpoints = config, accelerator, progress, checkpoints
+        self.corpus = load_text_corpus(config.data.corpus, config.data.vocabulary)
+        if self.corpus.vocabulary.size != config.model.vocab_size:
+            raise RunRefused(
+                f"model.vocab_size={config.model.vocab_size}:"
+                f" {config.data.vocabulary!r} has {self.corpus.vocabulary.size} ids"
+            )
+        self.shares = config.accumulate * self.accelerator.num_processes
+        if config.data.batch_size % self.shares:
+            raise RunRefused(
+                f"data.batch_size={config.data.batch_size}: must be divisible by accumulate={config.accumulate} times"
+                f" {self.accelerator.num_processes} processes"
+            )
+        # Each process draws dropout of its own; the first draws what a single one would.
+        torch.manual_seed(config.seed + 1_000_003 * self.accelerator.process_index)
+        self.sampler = _sampler(config, self.corpus)
+        model = build_model(config.model, config.seed)
+        self.adamw = build_optimizer(config.optimizer, model)
+        self.model, self.optimizer = self.accelerator.prepare(model, self.adamw)
+        # Without the wrapper for several processes, with the one for precision.
+        self.local = self.accelerator.unwrap_model(self.model)
+        self.parameters = [p for p in self.local.parameters() if p.requires_grad]
+        self.rate = factor(config.optimizer, config.steps)
+        self.evaluate_after = validation_steps(config)
+        self.recorder = GradientRecorder(self.local, config.optimizer.warmup) if config.gradients == "norms" else None
+        # fp16 decides step by step, because a step that its scaler skips must not enter the statistics.
+        waits = self.accelerator.device.type != "cpu" and self.accelerator.scaler is None
+        self.window_length = _ACCELERATOR_WINDOW if waits else 1
+        self.window: list[tuple[Tensor, Tensor, Any]] = []  # per step not yet read: loss, norm, random state before it
+        self.broken = torch.zeros((), device=self.accelerator.device)  # 1 from the first step on that is not finite
+        self.history = History()
+        self.step = 0  # optimiser steps done
+        self.model.train()
+        if accelerator.log_with:
+            self.accelerator.init_trackers(config.name)
+        if checkpoints is not None:
+            self._resume(checkpoints)
+        self.clock = time.perf_counter()
+        if self.step == 0 and not self.history.validation and 0 in self.evaluate_after:
+            self._validate()
+
+    def goes_on(self) -> bool:
+        """Whether there is a step left, and the model is sound."""
+        return self.step < self.config.steps and self.history.divergence is None
+
+    def optimise(self) -> None:
+        """One optimiser step. Nothing here waits for an accelerator, except under fp16."""
+        state = _random_state(self.accelerator.device)
+        loss = self._backward(self._micro_batches())
+        scaler = self.accelerator.scaler
+        if scaler is not None:
+            self.accelerator.unscale_gradients(self.optimizer)
+        norms = gradient_norms(gradients_of(self.parameters))
+        norm = torch.linalg.vector_norm(norms)
+        skipped = False
+        if scaler is None:
+            self.broken = torch.maximum(self.broken, 1.0 - torch.isfinite(loss + norm).float())
+            self.adamw.found_inf = self.broken  # type: ignore[attr-defined]  # AdamW leaves a step out by itself
+        else:
+            skipped = not math.isfinite(norm.item())
+            self.history.skipped += skipped
+        if self.recorder is not None:
+            self.recorder.add(self.step, norms, skipped)
+        clip(self.parameters, self.config.optimizer, norm)
+        for group in self.adamw.param_groups:
+            group["lr"] = self.config.optimizer.learning_rate * self.rate(self.step)
+        # A skipped step's norm is of no concern while the scaler still has room to lower its scale.
+        if skipped and scaler is not None and scaler.get_scale() >= 1.0:
+            norm = torch.zeros_like(norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.window.append((loss, norm, state))
+        self.step += 1
+
+    def window_is_full(self) -> bool:
+        """Whether the losses since the last reading are due to be read."""
+        return (
+            len(self.window) >= self.window_length
+            or self.step in self.evaluate_after
+            or self.step == self.config.steps
+            or (self.checkpoints is not None and self.checkpoints.steps is not None and self.checkpoints.due(self.step))
         )
-    accelerator = Accelerator(mixed_precision="no")
-    model = build_model(config.model, config.seed)
-    options = config.optimizer
-    optimizer = torch.optim.AdamW(
-        model.parameters(),
-        lr=options.learning_rate,
-        betas=options.betas,
-        eps=options.eps,
-        weight_decay=options.weight_decay,
-        fused=True,
-    )
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor(options, config.steps))
-    prepared, optimizer = accelerator.prepare(model, optimizer)
 
-    losses: list[float] = []
-    validation: list[dict[str, float]] = []
-    status, started = "finished", time.perf_counter()
-    sampler = _sampler(config, corpus)
-    evaluate_after = set(_evaluation_steps(config))
-    prepared.train()
-    for step in range(config.steps):
-        batch = sampler.batch(step)
-        loss: Tensor = prepared(
-            batch["input_ids"].to(accelerator.device), targets_BN=batch["targets"].to(accelerator.device)
+    def read_window(self) -> None:
+        """Take the losses of the steps since the last reading into the history; validate and save where it is due."""
+        first = self.step - len(self.window)
+        losses = torch.stack([loss for loss, _, _ in self.window])
+        due = self.checkpoints is not None and self.accelerator.is_main_process and self.checkpoints.due(self.step)
+        if self.accelerator.num_processes > 1:
+            # One message: every process's part of the losses, and the first one's clock.
+            shared = self.accelerator.reduce(torch.cat([losses, losses.new_tensor([float(due)])]), "sum")
+            losses, due = shared[:-1], bool(shared[-1] > 0)
+        values = torch.stack([losses, torch.stack([norm for _, norm, _ in self.window])]).tolist()
+        for step, loss, norm, (_, _, state) in zip(range(first, self.step), *values, self.window, strict=True):
+            self.history.train_loss.append(loss)
+            if not math.isfinite(loss) or not math.isfinite(norm):
+                self._diverge(step, state)
+                return
+            self._report(step + 1, loss)
+        self.window.clear()
+        if self.step in self.evaluate_after:
+            self._validate()
+        if due and self.goes_on():
+            self.write_checkpoint()
+
+    def leave_checkpoint(self) -> None:
+        """Before an interruption."""
+        if self.goes_on():
+            self.write_checkpoint()
+
+    def write_checkpoint(self) -> None:
+        """Save all that the run needs to go on."""
+        assert self.checkpoints is not None
+        self._stop_clock()
+        gradients = self.recorder.state() if self.recorder is not None else None
+        self.checkpoints.write(
+            self.accelerator,
+            self.step,
+            {"step": self.step, "history": self.history.state(), "gradients": gradients},
         )
-        losses.append(loss.item())
-        if not math.isfinite(losses[-1]):
-            status = "diverged"
-            break
-        accelerator.backward(loss)
-        if options.clip_norm > 0:
-            accelerator.clip_grad_norm_(prepared.parameters(), options.clip_norm)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad(set_to_none=True)
-        if progress is not None:
-            progress(step + 1, losses[-1])
-        if step + 1 in evaluate_after:
-            validation.append({"step": step + 1, **evaluate(prepared, config, corpus, accelerator.device)})
-    if config.steps == 0:
-        validation.append({"step": 0, **evaluate(prepared, config, corpus, accelerator.device)})
-    seconds = time.perf_counter() - started
-    trained = accelerator.unwrap_model(prepared).cpu().eval()
-    return trained, {
-        "status": status,
-        "steps": len(losses),
-        "train_loss": losses,
-        "validation": validation,
-        "parameters": sum(p.numel() for p in trained.parameters()),
-        "tokens": len(losses) * config.data.batch_size * config.data.length,
-        "data": {config.data.corpus: corpus.fingerprint},
-        "device": str(accelerator.device),
-        "seconds": seconds,
-    }
 
+    def result(self) -> Trained:
+        """The trained model and its record."""
+        self._stop_clock()
+        trained = self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False).cpu().eval()
+        data, steps = self.config.data, len(self.history.train_loss)
+        record = make_record(
+            self.history,
+            parameters=sum(p.numel() for p in trained.parameters()),
+            tokens_per_step=data.batch_size * data.length,
+            data={data.corpus: self.corpus.fingerprint},
+            device=str(self.accelerator.device),
+            processes=self.accelerator.num_processes,
+        )
+        gradients = None
+        if self.recorder is not None:
+            gradients = self.recorder.result(steps, self.history.divergence is not None)
+            record["gradients"] = {"names": list(gradients.names), "counted": gradients.counted}
+        return Trained(trained, record, gradients)
 
-def _evaluation_steps(config: RunConfig) -> Iterator[int]:
-    for k in range(1, config.evaluations + 1):
-        yield round(config.steps * k / config.evaluations)
+    def close(self) -> None:
+        """Let go of the trackers. The process group stays: a process may train several runs."""
+        for tracker in self.accelerator.trackers:
+            tracker.finish()
+
+    def _resume(self, checkpoints: Checkpoints) -> None:
+        stored = checkpoints.read(self.accelerator)
+        if stored is not None:
+            self.step = stored["step"]
+            self.history = History(**stored["history"])
+            self.history.sessions += 1
+            if self.recorder is not None:
+                self.recorder.restore(stored["gradients"])
+        checkpoints.start()
+
+    def _micro_batches(self, every: bool = False) -> list[tuple[Batch, float]]:
+        """This process's shares of the step's batch (or all), each with its part of the counted tokens."""
+        whole = self.sampler.batch(self.step)
+        if self.shares == 1:
+            return [(whole, 1.0)]
+        parts = {name: values.chunk(self.shares) for name, values in whole.items()}
+        shares = [{name: parts[name][index] for name in parts} for index in range(self.shares)]
+        counted = [int((share["targets"] != IGNORE).sum()) for share in shares]
+        weighted = [(share, count / sum(counted)) for share, count in zip(shares, counted, strict=True)]
+        if every:
+            return weighted
+        return weighted[self.accelerator.process_index :: self.accelerator.num_processes]
+
+    def _backward(self, micro_batches: list[tuple[Batch, float]]) -> Tensor:
+        """Accumulate the gradients of the micro-batches; returns their part of the step's loss, []."""
+        device, processes = self.accelerator.device, self.accelerator.num_processes
+        total: Tensor | None = None
+        for index, (batch, weight) in enumerate(micro_batches):
+            last = index == len(micro_batches) - 1
+            with nullcontext() if last else self.accelerator.no_sync(self.model):
+                loss = self.model(batch["input_ids"].to(device), targets_BN=batch["targets"].to(device))
+                if weight != 1.0:
+                    loss = loss * weight
+                # Between processes gradients are averaged, so that each process's part is scaled up to make a sum.
+                self.accelerator.backward(loss * processes if processes > 1 else loss)
+            total = loss.detach() if total is None else total + loss.detach()
+        assert total is not None
+        return total
+
+    def _validate(self) -> None:
+        started = time.perf_counter()
+        result = evaluate(self.local, self.config, self.corpus, self.accelerator.device)
+        self.history.validation_seconds += time.perf_counter() - started
+        self.history.validation.append({"step": self.step, **result})
+        self.accelerator.log({f"validation/{name}": value for name, value in result.items()}, step=self.step)
+        if not math.isfinite(result["nats_per_token"]):
+            self.local.eval()
+            batches = list(held_out_batches(self.config, self.corpus))
+            self.history.divergence = Divergence(self.step, *locate(self.local, batches, self.accelerator.device))
+
+    def _diverge(self, step: int, random_state: Any) -> None:
+        """Weights are as they were before ``step``: run it again, with the same dropout, and look where it breaks."""
+        self.step = step
+        _set_random_state(random_state, self.accelerator.device)
+        batches = [batch for batch, _ in self._micro_batches(every=True)]
+        self.history.divergence = Divergence(step, *locate(self.local, batches, self.accelerator.device))
+
+    def _report(self, step: int, loss: float) -> None:
+        if self.progress is not None:
+            self.progress(step, loss)
+        if self.accelerator.trackers:
+            rate = self.config.optimizer.learning_rate * self.rate(step - 1)
+            self.accelerator.log({"loss": loss, "learning_rate": rate}, step=step)
+
+    def _stop_clock(self) -> None:
+        now = time.perf_counter()
+        self.history.seconds += now - self.clock
+        self.clock = now
 
 
 def _sampler(config: RunConfig, corpus: TextCorpus) -> Sampler:
     tokens, data = corpus.tokens["train"], config.data
     if data.task == "causal":
         return causal_batches(tokens, length=data.length, batch_size=data.batch_size, seed=config.seed)
-    return masked_batches(tokens, corpus.vocabulary, length=data.length, batch_size=data.batch_size, seed=config.seed)
-
-
-def _validation_batches(config: RunConfig, corpus: TextCorpus) -> Iterator[Batch]:
-    """The same windows for every run on the same data, whatever its seed: runs are compared on them."""
-    tokens, length, limit = corpus.tokens["validation"], config.data.length, config.validation_windows
-    if config.data.task == "causal":
-        return evaluation_windows(tokens, length=length, batch_size=_EVALUATION_BATCH, limit=limit)
-    return masked_evaluation_windows(
-        tokens, corpus.vocabulary, length=length, batch_size=_EVALUATION_BATCH, limit=limit
+    return masked_batches(
+        tokens,
+        corpus.vocabulary,
+        length=data.length,
+        batch_size=data.batch_size,
+        seed=config.seed,
+        masking=data.masking,
     )
+
+
+def _random_state(device: torch.device) -> Any:
+    return torch.get_rng_state() if device.type != "cuda" else torch.cuda.get_rng_state(device)
+
+
+def _set_random_state(state: Any, device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)

@@ -1,0 +1,143 @@
+"""A run that breaks stops, leaves its weights as they were, and says what broke first and where."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from training_cases import config
+
+from transnormer_lib.models.language_model import LanguageModel
+from transnormer_lib.training import trainer
+from transnormer_lib.training.trainer import train
+
+
+def _broken(monkeypatch: pytest.MonkeyPatch, damage: Callable[[LanguageModel], None]) -> None:
+    build = trainer.build_model
+
+    def damaged(*arguments: Any) -> LanguageModel:
+        model = build(*arguments)
+        with torch.no_grad():
+            damage(model)
+        return model
+
+    monkeypatch.setattr(trainer, "build_model", damaged)
+
+
+def _windows_of(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    init = trainer._Training.__init__
+
+    def windowed(self: Any, *arguments: Any) -> None:
+        init(self, *arguments)
+        self.window_length = length
+
+    monkeypatch.setattr(trainer._Training, "__init__", windowed)
+
+
+def _after(calls: int, act: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """``act`` on what it is given, but on the first ``calls`` calls nothing."""
+    seen = 0
+
+    def hook(*arguments: Any) -> torch.Tensor:
+        nonlocal seen
+        seen += 1
+        return act(arguments[-1]) if seen > calls else arguments[-1]
+
+    return hook
+
+
+BLOCKS = ["blocks.0.attention", "blocks.0.feed_forward", "blocks.1.attention", "blocks.1.feed_forward"]
+
+
+@pytest.mark.parametrize("where", BLOCKS)
+@pytest.mark.parametrize("task", ["causal", "masked"])
+def test_an_overflow_is_named_by_the_block_it_began_in(where: str, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def overflow(model: LanguageModel) -> None:
+        model.get_submodule(where).register_forward_hook(lambda _module, _inputs, output: output * 1e38 * 1e38)
+
+    _broken(monkeypatch, overflow)
+    record = train(config("vanilla", task, accumulate=2)).record
+    assert record["status"] == "diverged"
+    assert record["divergence"] == {"step": 0, "what": "activation", "layer": where}
+
+
+@pytest.mark.parametrize("window", [1, 4])
+@pytest.mark.parametrize("where", BLOCKS)
+def test_a_gradient_is_named_by_the_part_nearest_the_output(
+    where: str, window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def poison(model: LanguageModel) -> None:
+        # From the fourth step on the gradient of this part's input, and so of all before it, is not finite.
+        part = model.get_submodule(where)
+        act = _after(3, lambda x: x * float("inf"))
+        part.register_full_backward_pre_hook(lambda _module, grads: (act(grads[0]),))
+
+    _broken(monkeypatch, poison)
+    _windows_of(window, monkeypatch)
+    record = train(config(steps=10)).record
+    assert record["divergence"] == {"step": 3, "what": "gradient", "layer": where}
+    assert record["steps"] == 4
+    assert all(loss < 100 for loss in record["train_loss"])
+
+
+@pytest.mark.parametrize("window", [1, 5])
+def test_the_step_that_breaks_changes_no_weight(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    healthy = train(config(steps=3, optimizer=_constant()))
+
+    def poison(model: LanguageModel) -> None:
+        model.blocks[1].feed_forward.register_forward_hook(_after(3, lambda x: x / 0.0))
+
+    _broken(monkeypatch, poison)
+    _windows_of(window, monkeypatch)
+    diverged = train(config(steps=10, optimizer=_constant(), gradients="norms"))
+    assert diverged.record["divergence"] == {"step": 3, "what": "activation", "layer": "blocks.1.feed_forward"}
+    assert diverged.record["train_loss"][:3] == healthy.record["train_loss"]
+    pairs = zip(diverged.model.parameters(), healthy.model.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    assert diverged.gradients is not None
+    assert len(diverged.gradients.norms) == 4
+    assert diverged.gradients.mean_norm.isnan().all()
+
+
+def _constant() -> Any:
+    from transnormer_lib.training.config import OptimizerConfig
+
+    return OptimizerConfig(learning_rate=1e-2, schedule="constant")
+
+
+def test_validation_that_is_not_finite_is_a_divergence_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken_in_evaluation(model: LanguageModel) -> None:
+        def hook(module: nn.Module, _inputs: Any, output: torch.Tensor) -> torch.Tensor:
+            return output if module.training else output * float("nan")
+
+        model.blocks[0].feed_forward.register_forward_hook(hook)
+
+    _broken(monkeypatch, broken_in_evaluation)
+    record = train(config(steps=6, evaluations=2)).record
+    assert record["status"] == "diverged"
+    assert record["divergence"] == {"step": 3, "what": "activation", "layer": "blocks.0.feed_forward"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_second_look_draws_the_same_dropout_as_the_step_that_broke(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fired: list[str] = []
+
+    def chance(where: str) -> Callable[..., torch.Tensor]:
+        def hook(module: nn.Module, _inputs: Any, output: torch.Tensor) -> torch.Tensor:
+            if module.training and torch.rand(()) < 0.1:
+                fired.append(where)
+                return output * float("inf")
+            return output
+
+        return hook
+
+    def damage(model: LanguageModel) -> None:
+        for where in BLOCKS:
+            model.get_submodule(where).register_forward_hook(chance(where))
+
+    _broken(monkeypatch, damage)
+    divergence = train(config(steps=100, seed=seed)).record["divergence"]
+    assert divergence["layer"] == fired[0]

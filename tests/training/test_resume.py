@@ -1,0 +1,158 @@
+"""A run that was killed goes on from its last checkpoint and ends as if nothing had happened, to the last bit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training_cases import config
+
+from transnormer_lib.training import trainer
+from transnormer_lib.training.checkpoints import Checkpoints
+from transnormer_lib.training.records import CIRCUMSTANCES
+from transnormer_lib.training.store import RunStore, run_id
+from transnormer_lib.training.trainer import Trained, train
+
+
+@pytest.mark.slow
+def test_runs_killed_at_twenty_random_moments_end_as_undisturbed_ones_to_the_last_bit(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("kill_points.py")
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, env=environment, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    outcomes = json.loads(done.stdout.splitlines()[-1])
+    assert len(outcomes) == 20
+    assert [o for o in outcomes if not o["equal"]] == []
+    # The kills did hit runs that had something to go on from, and half-written checkpoints.
+    killed = [o for o in outcomes if o["killed"]]
+    assert any(o["sessions"] > 1 for o in killed)
+    assert any(o["unfinished"] for o in killed)
+    assert all(o["sessions"] > 1 for o in killed if o["complete"])
+
+
+class _Stop(Exception):
+    pass
+
+
+def _same(first: Trained, second: Trained) -> bool:
+    records = [{k: v for k, v in t.record.items() if k not in CIRCUMSTANCES} for t in (first, second)]
+    weights = [t.model.state_dict() for t in (first, second)]
+    return records[0] == records[1] and all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def _stopping_after(steps: int) -> Any:
+    def progress(step: int, _loss: float) -> None:
+        if step == steps:
+            raise _Stop
+
+    return progress
+
+
+def _stop_and_go_on(folder: Path, run: Any, at: int, every: int = 2) -> Trained:
+    with pytest.raises(_Stop):
+        train(run, _stopping_after(at), Checkpoints(folder, steps=every))
+    return train(run, None, Checkpoints(folder, steps=every))
+
+
+def test_the_caller_s_random_states_survive_a_resume(tmp_path: Path) -> None:
+    import random
+
+    import numpy as np
+
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # noqa: NPY002
+    resumed = _stop_and_go_on(tmp_path, config(), 5)
+    assert resumed.record["sessions"] == 2
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before[:2]  # noqa: NPY002
+    assert torch.equal(torch.get_rng_state(), before[2])
+
+
+def test_a_run_read_in_windows_resumes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    init = trainer._Training.__init__
+
+    def windowed(self: Any, *arguments: Any) -> None:
+        init(self, *arguments)
+        self.window_length = 3
+
+    plain = train(config(gradients="norms"))
+    monkeypatch.setattr(trainer._Training, "__init__", windowed)
+    assert _same(train(config(gradients="norms")), plain)
+    assert _same(_stop_and_go_on(tmp_path, config(gradients="norms"), 7), plain)
+
+
+def test_only_the_newest_checkpoint_is_kept_and_another_number_of_processes_starts_anew(tmp_path: Path) -> None:
+    with pytest.raises(_Stop):
+        train(config(), _stopping_after(7), Checkpoints(tmp_path, steps=2))
+    assert [path.name for path in tmp_path.iterdir()] == ["step-0000000006-of-1"]
+    assert Checkpoints(tmp_path).latest(processes=1) is not None
+    assert Checkpoints(tmp_path).latest(processes=2) is None
+
+
+def test_a_short_run_writes_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Checkpoints, "write", lambda *_: pytest.fail("wrote a checkpoint"))
+    RunStore(tmp_path).get(config())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_an_interruption_leaves_a_checkpoint_of_the_step_it_came_in(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = train(config())
+
+    def interrupt(step: int, _loss: float) -> None:
+        if step == 5:
+            signal.raise_signal(number)
+
+    def ended(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(number, ended)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train(config(), interrupt, Checkpoints(tmp_path))
+        assert signal.getsignal(number) is ended
+    finally:
+        signal.signal(number, previous)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-0000000005-of-1"]
+    resumed = train(config(), None, Checkpoints(tmp_path))
+    assert resumed.record["sessions"] == 2
+    assert _same(resumed, plain)
+
+
+def test_a_checkpoint_of_other_code_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transnormer_lib.training import store
+
+    def stop(self: Any, *_: Any) -> None:
+        raise _Stop
+
+    with monkeypatch.context() as patched:
+        patched.setattr(trainer._Training, "result", stop)
+        with pytest.raises(_Stop):
+            RunStore(tmp_path, checkpoint_seconds=0.0).get(config())
+    assert (tmp_path / f".partial-{run_id(config())}" / "checkpoints").exists()
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "_code", lambda: "changed")
+        assert RunStore(tmp_path).get(config()).record["sessions"] == 1
+    assert RunStore(tmp_path).get(config()).record["sessions"] == 2
+
+
+@pytest.mark.parametrize("value", ["soon", "-1", "nan"])
+def test_a_wrong_cadence_is_named(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSNORMER_CHECKPOINT_SECONDS", value)
+    with pytest.raises(ValueError, match=f"TRANSNORMER_CHECKPOINT_SECONDS='{value}': must be a number"):
+        RunStore()
+
+
+def test_a_checkpoint_left_by_a_process_killed_at_the_very_end_is_removed(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    run = store.get(config())
+    left = tmp_path / f".partial-{run.path.name}" / "checkpoints" / "step-0000000008-of-1"
+    left.mkdir(parents=True)
+    assert store.get(config()) == run
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [run.path.name]

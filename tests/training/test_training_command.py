@@ -1,0 +1,164 @@
+"""``python -m transnormer_lib.training``: one run from one YAML, in one process or several."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from training_cases import config
+
+from transnormer_lib.training import __main__ as command
+from transnormer_lib.training import trainer
+from transnormer_lib.training.config import RunConfig
+from transnormer_lib.training.records import CIRCUMSTANCES
+from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.trainer import train
+
+
+def _write(path: Path, run: RunConfig, **changes: Any) -> Path:
+    values = json.loads(json.dumps(run.to_dict()))
+    path.write_text(yaml.safe_dump(values | changes))
+    return path
+
+
+def test_a_yaml_is_trained_once_and_then_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [str(_write(tmp_path / "run.yaml", config())), "--store", str(tmp_path / "runs")]
+    assert command.main(arguments) == 0
+    run = RunStore(tmp_path / "runs").find(config())
+    assert run is not None
+    monkeypatch.setattr(trainer, "train", lambda *_: pytest.fail("trained again"))
+    assert command.main(arguments) == 0
+    assert capsys.readouterr().err.count(str(run.path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "run.yaml: No such file or directory"),
+        ("- 1\n- 2\n", "run.yaml: must hold a mapping of a run's fields, not list"),
+        ("a: [", "run.yaml: no YAML"),
+        ({"step": 3}, "run.yaml: step=3: Unexpected keyword argument"),
+        ({"steps": -1}, "run.yaml: steps=-1: must not be negative"),
+        ({"precision": "fp8"}, "run.yaml: precision='fp8'"),
+        ({"data": {"corpus": "novels", "length": 8}}, "'novels': must be one of 'wikipedia'"),
+        ({"data": {"vocabulary": "bpe-512", "length": 8}}, "model.vocab_size="),
+    ],
+    ids=["absent", "list", "no-yaml", "unknown-field", "out-of-range", "no-option", "corpus", "vocabulary"],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    content: Any, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.yaml"
+    if isinstance(content, dict):
+        _write(path, config(), **content)
+    elif content is not None:
+        path.write_text(content)
+    assert command.main([str(path), "--store", str(tmp_path / "runs")]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_missing_tracker_is_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from accelerate import tracking
+
+    monkeypatch.setattr(tracking, "get_available_trackers", list)
+    path = _write(tmp_path / "run.yaml", config())
+    assert command.main([str(path), "--store", str(tmp_path), "--tracker", "tensorboard"]) == 2
+    assert "needs the package tensorboard" in capsys.readouterr().err
+
+
+def test_a_run_that_diverges_is_exit_code_1_and_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = config("vanilla", steps=4)
+    run = replace(run, optimizer=replace(run.optimizer, learning_rate=1e36, schedule="constant", warmup=0))
+    arguments = [str(_write(tmp_path / "run.yaml", run)), "--store", str(tmp_path)]
+    assert command.main(arguments) == 1
+    assert "diverged at step 1: activation not finite, " in capsys.readouterr().err
+    assert command.main(arguments) == 1
+
+
+def _torchrun(path: Path, store: Path) -> subprocess.Popen[str]:
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return subprocess.Popen(
+        [sys.executable, *launcher, "-m", "transnormer_lib.training", str(path), "--store", str(store)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "TRANSNORMER_CHECKPOINT_SECONDS": "0"},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["causal", "masked"])
+def test_two_processes_train_what_one_trains(task: str, tmp_path: Path) -> None:
+    run = config("transnormer-t2", task, dropout=0.0, evaluations=2, accumulate=2, gradients="norms")
+    store = tmp_path / "runs"
+    job = _torchrun(_write(tmp_path / "run.yaml", run), store)
+    error = job.communicate(timeout=120)[1]
+    assert job.returncode == 0, error
+    assert error.count("nats_per_token") == 1  # one process speaks
+    together, alone = RunStore(store).find(run), train(run)
+    assert together is not None
+    assert [p.name for p in store.iterdir() if p.is_dir()] == [together.path.name]
+    assert together.record["processes"] == 2
+    assert together.record["train_loss"] == pytest.approx(alone.record["train_loss"], rel=1e-4)
+    for ours, theirs in zip(together.record["validation"], alone.record["validation"], strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-4)
+    assert alone.gradients is not None
+    norms = [statistics.norms.norm(dim=1).tolist() for statistics in (together.gradients(), alone.gradients)]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-2)
+
+
+def _two_processes(path: Path, store: Path) -> list[subprocess.Popen[bytes]]:
+    """What torchrun starts, without torchrun, whose children would outlive a kill."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared |= {"OMP_NUM_THREADS": "1", "TRANSNORMER_CHECKPOINT_SECONDS": "0"}
+    command = [sys.executable, "-m", "transnormer_lib.training", str(path), "--store", str(store)]
+    return [
+        subprocess.Popen(command, env=os.environ | shared | {"RANK": rank, "LOCAL_RANK": rank}) for rank in ("0", "1")
+    ]
+
+
+@pytest.mark.slow
+def test_two_processes_that_were_killed_go_on_to_the_same_bits(tmp_path: Path) -> None:
+    run = config("transnormer-t2", steps=40)
+    path = _write(tmp_path / "run.yaml", run)
+    records = []
+    for name in ("killed", "undisturbed"):
+        store = tmp_path / name
+        jobs = _two_processes(path, store)
+        if name == "killed":
+            while not list(store.glob(".partial-*/checkpoints/step-*")) and jobs[0].poll() is None:
+                time.sleep(0.002)
+            for job in jobs:
+                job.kill()
+                job.wait()
+            jobs = _two_processes(path, store)
+        assert [job.wait(timeout=120) for job in jobs] == [0, 0]
+        found = RunStore(store).find(run)
+        assert found is not None
+        same = {key: value for key, value in found.record.items() if key not in CIRCUMSTANCES}
+        records.append((same, (found.path / "model.safetensors").read_bytes(), found.record["sessions"]))
+    assert [sessions for _, _, sessions in records] == [2, 1]
+    assert records[0][:2] == records[1][:2]
+
+
+@pytest.mark.slow
+def test_processes_that_do_not_divide_the_batch_are_refused_in_one_line(tmp_path: Path) -> None:
+    job = _torchrun(_write(tmp_path / "run.yaml", config(accumulate=4)), tmp_path)
+    error = job.communicate(timeout=120)[1]
+    assert job.returncode != 0
+    assert error.count("data.batch_size=4: must be divisible by accumulate=4 times 2 processes") == 1

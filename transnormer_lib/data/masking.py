@@ -1,0 +1,23 @@
+"""What a masked language model has to predict and what it sees there, as numbers. Needs no torch."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MaskingConfig:
+    """Shares; BERT's are the defaults (Devlin et al. 2019, Section 3.1)."""
+
+    __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012  read by pydantic, not a field
+
+    selected: float = 0.15  # share of the tokens that are to be predicted
+    masked: float = 0.8  # of the selected: share replaced by the mask
+    random: float = 0.1  # of the selected: share replaced by any token of the vocabulary; the rest is kept
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.selected <= 1.0:
+            raise ValueError(f"selected={self.selected!r}: must be in (0, 1]")
+        for name in ("masked", "random"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{name}={getattr(self, name)!r}: must be in [0, 1]")
+        if self.masked + self.random > 1.0:
+            raise ValueError(f"random={self.random!r}: must be at most 1 - masked ({1.0 - self.masked})")

@@ -1,0 +1,39 @@
+"""The optimiser of a run, and what happens to a gradient before a step: its norms, its clipping."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from transnormer_lib.training.config import OptimizerConfig
+
+
+def build_optimizer(options: OptimizerConfig, model: nn.Module) -> torch.optim.AdamW:
+    """AdamW over all parameters of ``model``. Fused: one kernel per step, which can skip a step without being asked
+    to wait for the reason (``found_inf``)."""
+    return torch.optim.AdamW(
+        model.parameters(),
+        lr=options.learning_rate,
+        betas=options.betas,
+        eps=options.eps,
+        weight_decay=options.weight_decay,
+        fused=True,
+    )
+
+
+def gradients_of(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    """The gradient of each parameter, zeros where the loss does not depend on it."""
+    return [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+
+
+def gradient_norms(gradients: list[Tensor]) -> Tensor:
+    """The Euclidean norm of each gradient, [P]. Their own norm is that of the whole gradient."""
+    return torch.stack(torch._foreach_norm(gradients))
+
+
+def clip(parameters: Sequence[nn.Parameter], options: OptimizerConfig, norm: Tensor) -> None:
+    """Clip gradients in place: to ``clip_norm`` given their norm [], or each entry to ± ``clip_value``."""
+    if options.clip_norm > 0:
+        nn.utils.clip_grads_with_norm_(parameters, options.clip_norm, norm, foreach=True)
+    elif options.clip_value > 0:
+        nn.utils.clip_grad_value_(parameters, options.clip_value, foreach=True)
