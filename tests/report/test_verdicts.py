@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from transnormer_lib.analysis.paired import paired_difference
 from transnormer_lib.paper.claims import Claim
 from transnormer_lib.report.verdicts import (
     SCALES,
@@ -15,7 +16,6 @@ from transnormer_lib.report.verdicts import (
     VERDICTS,
     at_least,
     judge,
-    paired_difference,
     required_seeds,
 )
 

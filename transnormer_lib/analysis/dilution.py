@@ -5,6 +5,10 @@ sequence. Appendix F draws its inverse: for each level P the fraction of the seq
 reach before it holds the mass P. A curve that rises steeply means local attention; the diagonal means that a token
 attends to everything alike.
 
+The two differ in what is averaged over the tokens. Section 3.2 means l at a fixed r; Appendix F, which drew the figure,
+averages the r that is needed at a fixed level P. The area under the curve is the same either way, up to the steps of
+the levels; the shape is not where tokens differ. Everything here follows Appendix F.
+
 :func:`neighbourhood_sizes` is the vectorised form; :func:`appendix_f` transcribes the printed pseudocode, as printed
 or with the repairs listed in :data:`REPAIRS`, and exists to prove the two equal.
 Shapes: n queries, m keys, P levels; leading dimensions (batch, heads, layers) are free.
@@ -17,6 +21,7 @@ import torch
 from torch import Tensor
 
 LEVELS = 100  # Appendix F's num
+_ROUNDING = 1e-2  # what rounding may add to a row's sum; weights in half precision are the roughest
 
 REPAIRS = (
     "The turn passes to the other side when one side is exhausted; as printed the loop then never ends.",
@@ -93,19 +98,27 @@ def neighbourhood_sizes(w: Tensor, levels: int = LEVELS) -> Tensor:
     """Mean fraction of the sequence that must be taken in around a token to hold each mass level.
 
     Args:
-        w: attention weights [..., n, m], not negative, rows summing to at most 1.
+        w: attention weights [..., n, m], finite, not negative, rows summing to at most 1.
         levels: how many levels P = 0, 1/(levels-1), …, 1.
 
     Returns:
-        float64 [..., levels], averaged over the n queries: Appendix F's curve (its x-axis).
+        float64 [..., levels], averaged over the n queries: Appendix F's curve (its x-axis). A row whose mass stays
+        below a level, an empty row above all, counts as needing the whole sequence.
 
     Raises:
-        ValueError: ``w`` has fewer than two dimensions or negative entries.
+        ValueError: ``w`` has fewer than two dimensions, entries that are no weights, or rows of more than 1;
+            ``levels`` is below 2.
     """
     if w.ndim < 2:
         raise ValueError(f"w.shape={tuple(w.shape)}: needs at least the two dimensions [n, m]")
+    if levels < 2:
+        raise ValueError(f"levels={levels!r}: must be at least 2, the levels 0 and 1")
+    if not bool(w.isfinite().all()):
+        raise ValueError("w: holds entries that are not finite; weights must be numbers")
     if bool((w < 0).any()):
         raise ValueError(f"w: smallest entry {w.min().item():.3g}; weights must not be negative")
+    if bool((w.double().sum(-1) > 1 + _ROUNDING).any()):
+        raise ValueError(f"w: largest sum of a row {w.double().sum(-1).max().item():.6g}; must not exceed 1")
     n, m = w.shape[-2:]
     order = _outward_order(n, m).to(w.device).expand(w.shape)
     mass = torch.cumsum(torch.gather(w.double(), -1, order), dim=-1)
@@ -121,7 +134,8 @@ def area_under_curve(sizes: Tensor) -> Tensor:
     """Area under the curve of accumulated score (y) against neighbourhood (x), from [..., P] sizes to [...].
 
     Figure 2 puts the level on the y-axis, so the area is one minus the mean neighbourhood over the levels
-    (trapezoids). 1 is attention to the token itself alone.
+    (trapezoids). Attention of n tokens to themselves alone, one token at every level, comes to just above 1 - 1/n:
+    areas at different lengths do not compare.
     """
     levels = sizes.shape[-1]
     return 1.0 - torch.trapezoid(sizes, dx=1.0 / (levels - 1), dim=-1)
@@ -157,20 +171,26 @@ class Locality:
         """The same over the first half of the layers, the paper's early stage."""
         return float(self.areas[: max(len(self.areas) // 2, 1)].mean())
 
+    def late_area(self) -> float:
+        """The same over the second half of the layers."""
+        return float(self.areas[len(self.areas) // 2 :].mean())
+
 
 def model_locality(model: torch.nn.Module, input_ids_BN: Tensor) -> Locality:
     """Measure a :class:`~transnormer_lib.models.language_model.LanguageModel` on sequences [B, N].
 
-    Layers are measured one by one, so memory is that of one layer's [B, H, N, N] sizes.
+    The weights of all layers, [B, H, N, N] each, are in memory at once.
     """
     was_training = model.training
     model.eval()
     sizes, maps, empty = [], [], []
-    for weights in model.attention_weights(input_ids_BN):  # type: ignore[operator]
-        sizes.append(neighbourhood_sizes(weights).mean(dim=(0, 1)))
-        maps.append(weights[0].mean(dim=0))
-        empty.append((weights.sum(-1) == 0).double().mean().item())
-    model.train(was_training)
+    try:
+        for weights in model.attention_weights(input_ids_BN):  # type: ignore[operator]
+            sizes.append(neighbourhood_sizes(weights).mean(dim=(0, 1)).cpu())
+            maps.append(weights[0].mean(dim=0).cpu())
+            empty.append((weights.sum(-1) == 0).double().mean().item())
+    finally:
+        model.train(was_training)
     stacked = torch.stack(sizes)
     return Locality(
         stacked.numpy(),
@@ -178,3 +198,34 @@ def model_locality(model: torch.nn.Module, input_ids_BN: Tensor) -> Locality:
         torch.stack(maps).float().numpy(),
         float(np.mean(empty)),
     )
+
+
+def curve_distance(a: Locality, b: Locality) -> float:
+    """Mean |r_a - r_b| over layers and levels: how unlike two models' curves are, layer by layer."""
+    return float(np.abs(a.sizes - b.sizes).mean())
+
+
+@torch.no_grad()
+def leak_between_blocks(model: torch.nn.Module, length: int, seed: int = 0) -> float:
+    """How much of one block's input reaches another block through a model's DiagAttention layers: exactly 0 if none.
+
+    Every DiagAttention layer gets random inputs [1, ``length``, D] twice, the second time with one block replaced, in
+    the implementation that trains. The result is the largest change of an output outside that block.
+    """
+    from transnormer_lib.attention import DiagAttention, MultiHeadAttention
+
+    generator = torch.Generator().manual_seed(seed)
+    largest = 0.0
+    for layer in model.modules():
+        if not isinstance(layer, MultiHeadAttention) or not isinstance(layer.attention, DiagAttention):
+            continue
+        w = layer.attention.config.block_size
+        x = torch.randn(1, length, layer.q_proj.in_features, generator=generator)
+        y = layer(x)
+        for start in range(0, length, w):
+            other = x.clone()
+            other[:, start : start + w].normal_(generator=generator)
+            change = (layer(other) - y).abs()
+            change[:, start : start + w] = 0.0
+            largest = max(largest, change.max().item())
+    return largest

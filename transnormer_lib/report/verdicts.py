@@ -15,10 +15,11 @@ A number that is not finite never succeeds.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from transnormer_lib.analysis.paired import paired_difference
 from transnormer_lib.paper.claims import Claim, Scale
 from transnormer_lib.report.values import rounded, shown
 
@@ -37,7 +38,6 @@ VERDICTS = (
     "reproduced",
     "verified",
 )
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,6 @@ class Judgement:
     interval: tuple[float, float] | None = None  # of the paired difference; positive in the claimed direction
 
 
-@dataclass(frozen=True)
-class PairedDifference:
-    """Mean of differences paired by seed, and its two-sided 95% interval (Student's t, n - 1 degrees)."""
-
-    mean: float
-    low: float
-    high: float
-
-
 def at_least(scale: str, decided_at: str) -> bool:
     """Whether ``scale`` may decide what is ``decided_at``. Raises ValueError for an unknown scale."""
     for name, value in (("scale", scale), ("decided_at", decided_at)):
@@ -71,19 +62,6 @@ def at_least(scale: str, decided_at: str) -> bool:
 def required_seeds(decided_at: str) -> int:
     """How many seeds an ordering needs: 5 where the quick scale decides, 3 where only larger ones do."""
     return 5 if decided_at == "quick" else 3
-
-
-def paired_difference(better: Sequence[float], worse: Sequence[float], higher_is_better: bool) -> PairedDifference:
-    """How far ``better`` is ahead of ``worse``: one finite number per seed each, at least two."""
-    from scipy.special import stdtrit  # the quantile behind scipy.stats.t, at a third of its import time
-
-    sign = 1.0 if higher_is_better else -1.0
-    differences = [sign * (b - w) for b, w in zip(better, worse, strict=True)]
-    n = len(differences)
-    mean = math.fsum(differences) / n
-    variance = math.fsum((d - mean) ** 2 for d in differences) / (n - 1)
-    half_width = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * math.sqrt(variance / n)
-    return PairedDifference(mean, mean - half_width, mean + half_width)
 
 
 def judge(claim: Claim, measurement: Mapping[str, Any], scale: str) -> Judgement:

@@ -1,15 +1,14 @@
 """The runs behind Figure 2: each architecture, trained on the same text with the same budget, over seeds."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from transnormer_lib.models.config import ModelConfig, architecture
-from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
+from transnormer_lib.studies import language_models
+from transnormer_lib.studies.language_models import final_bits, grid, ngram_bits
+from transnormer_lib.training.config import RunConfig
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,68 +16,20 @@ if TYPE_CHECKING:
 
     from transnormer_lib.analysis.dilution import Locality
     from transnormer_lib.data.text import TextCorpus
-    from transnormer_lib.models.language_model import LanguageModel
     from transnormer_lib.training.store import RunStore
 
-# The notebook's parameters that decide which runs there are and what is measured on them.
-PARAMETERS = (
-    "architectures",
-    "seeds",
-    "task",
-    "vocabulary",
-    "dim",
-    "heads",
-    "layers",
-    "block_size",
-    "length",
-    "steps",
-    "batch_size",
-    "learning_rate",
-    "validation_windows",
-    "sequences",
-)
+T = TypeVar("T")
 
-
-def model(name: str, parameters: Mapping[str, Any]) -> ModelConfig:
-    """The config of one architecture at the notebook's size."""
-    from transnormer_lib.data.vocabulary import vocabulary_size
-
-    return architecture(
-        name,
-        kind="decoder" if parameters["task"] == "causal" else "encoder",
-        vocab_size=vocabulary_size(parameters["vocabulary"]),
-        max_length=parameters["length"],
-        dim=parameters["dim"],
-        heads=parameters["heads"],
-        layers=parameters["layers"],
-        block_size=parameters["block_size"],
-    )
+# The notebook's own parameters, beside those of every language-model study.
+PARAMETERS = ("architectures", "mixtures", "seeds", "sequences")
 
 
 def runs(parameters: Mapping[str, Any]) -> list[RunConfig]:
-    """One run per architecture and seed, architectures first."""
+    """One run per architecture and seed: those of Figure 2, then the mixtures of Table 3 that are not among them."""
+    labels = dict.fromkeys((*parameters["architectures"], *parameters["mixtures"]))
     return [
-        RunConfig(
-            name=f"dilution-{name}-{parameters['task']}-seed{seed}",
-            model=model(name, parameters),
-            data=DataConfig(
-                vocabulary=parameters["vocabulary"],
-                task=parameters["task"],
-                length=parameters["length"],
-                batch_size=parameters["batch_size"],
-            ),
-            optimizer=OptimizerConfig(
-                learning_rate=parameters["learning_rate"],
-                schedule="cosine",
-                warmup=parameters["steps"] // 10,
-                clip_norm=1.0,
-            ),
-            steps=parameters["steps"],
-            seed=seed,
-            validation_windows=parameters["validation_windows"],
-        )
-        for name in parameters["architectures"]
-        for seed in parameters["seeds"]
+        language_models.run(name, language_models.model(name, parameters), seed, parameters)
+        for name, seed in grid(labels, parameters["seeds"])
     ]
 
 
@@ -88,11 +39,11 @@ class Measured:
 
     architecture: str
     seed: int
-    bits: float  # validation loss, base 2: per byte of text for a causal model, per masked token for a masked one
+    bits: float  # validation loss per token, base 2; infinite where the run diverged
     trained: "Locality"
     untrained: "Locality"
     seconds: float  # of training, whenever that was
-    weight_outside_blocks: float  # largest weight of a DiagAttention layer outside its block; 0 without such layers
+    leak: float  # largest influence of one block on another in its DiagAttention layers; 0 without such layers
 
 
 def held_out(parameters: Mapping[str, Any]) -> "Tensor":
@@ -100,9 +51,8 @@ def held_out(parameters: Mapping[str, Any]) -> "Tensor":
     import torch
 
     from transnormer_lib.data.batches import evaluation_windows
-    from transnormer_lib.data.text import load_text_corpus
 
-    tokens = load_text_corpus("wikipedia", parameters["vocabulary"]).tokens["validation"]
+    tokens = language_models.corpus(parameters).tokens["validation"]
     windows = evaluation_windows(
         tokens, length=parameters["length"], batch_size=parameters["sequences"], limit=parameters["sequences"]
     )
@@ -110,63 +60,62 @@ def held_out(parameters: Mapping[str, Any]) -> "Tensor":
 
 
 def measure(parameters: Mapping[str, Any], store: "RunStore") -> list[Measured]:
-    """Train or load every run and measure how local its attention is."""
-    from transnormer_lib.analysis.dilution import model_locality
+    """Train or load the runs of Figure 2 and measure how local their attention is."""
+    from transnormer_lib.analysis.dilution import leak_between_blocks, model_locality
     from transnormer_lib.models.language_model import build_model
 
     input_ids = held_out(parameters)
-    keys = product(parameters["architectures"], parameters["seeds"])
+    configs = {config.name: config for config in runs(parameters)}
     measured = []
-    for (name, seed), config in zip(keys, runs(parameters), strict=True):
+    for name, seed in grid(parameters["architectures"], parameters["seeds"]):
+        config = configs[language_models.run_name(name, seed, parameters)]
         run = store.get(config)
         trained = run.model()
         measured.append(
             Measured(
                 architecture=name,
                 seed=seed,
-                bits=run.validation.get("bits_per_byte", run.validation["nats_per_token"] / math.log(2)),
+                bits=final_bits(run),
                 trained=model_locality(trained, input_ids),
                 untrained=model_locality(build_model(config.model, config.seed), input_ids),
                 seconds=run.record["seconds"],
-                weight_outside_blocks=_outside_blocks(trained, input_ids[:4]),
+                leak=leak_between_blocks(trained, parameters["length"]),
             )
         )
     return measured
 
 
-def _outside_blocks(model: "LanguageModel", input_ids: "Tensor") -> float:
-    import torch
+def mixture_bits(parameters: Mapping[str, Any], store: "RunStore") -> dict[str, list[float]]:
+    """Table 3: the validation loss of each mixture for every seed, in the order of the seeds; bits per token."""
+    bits: dict[str, list[float]] = {name: [] for name in parameters["mixtures"]}
+    configs = {config.name: config for config in runs(parameters)}
+    for name, seed in grid(parameters["mixtures"], parameters["seeds"]):
+        config = configs[language_models.run_name(name, seed, parameters)]
+        bits[name].append(final_bits(store.get(config)))
+    return bits
 
-    largest, position = 0.0, torch.arange(input_ids.shape[1])
-    for name, weights in zip(model.config.attention, model.attention_weights(input_ids), strict=True):
-        if name == "diag":
-            block = position // model.config.attention_options["diag"]["block_size"]
-            largest = max(largest, weights[..., block[:, None] != block[None, :]].max().item())
-    return largest
 
-
-def quality(measured: Sequence[Measured], corpus: "TextCorpus", task: str) -> "pd.DataFrame":
-    """Validation bits of each architecture over its seeds, and of n-gram models on the same tokens.
-
-    A masked model sees both sides of a gap, for which the higher n-gram models are no baseline: there the unigram
-    stands alone.
-    """
-    from transnormer_lib.data.ngrams import ngram_baselines
-
+def quality(measured: Sequence[Measured], corpus: "TextCorpus") -> "pd.DataFrame":
+    """Validation bits per token of each architecture over its seeds, and of n-gram models on the same text."""
     rows = []
     for name in dict.fromkeys(m.architecture for m in measured):
         bits = per_seed(measured, name, lambda m: m.bits)
         rows.append({"model": name, "mean": np.mean(bits), "smallest": min(bits), "largest": max(bits)})
-    for gram in ngram_baselines(corpus, order=3 if task == "causal" else 1):
-        bits_of_gram = gram.bits_per_byte if task == "causal" else gram.nats_per_token / math.log(2)
-        rows.append({"model": f"{gram.order}-gram", "mean": bits_of_gram})
+    rows += [{"model": name, "mean": bits} for name, bits in ngram_bits(corpus).items()]
     return _frame(rows)
 
 
-def learned(quality: "pd.DataFrame", measured: Sequence[Measured], task: str) -> bool:
-    """Whether every run beats the bigram (a causal model) or the unigram (a masked one)."""
-    baseline = quality.set_index("model")["mean"]["2-gram" if task == "causal" else "1-gram"]
-    return all(m.bits < baseline for m in measured)
+def learned(measured: Sequence[Measured], bigram: float, names: Sequence[str]) -> bool:
+    """Whether every run of these architectures beats the bigram: what has learned less is not compared."""
+    return all(m.bits < bigram for m in measured if m.architecture in names)
+
+
+def distances(measured: Sequence[Measured], architecture: str, reference: str) -> list[float]:
+    """How unlike the curves of two architectures are, layer by layer, for every seed."""
+    from transnormer_lib.analysis.dilution import curve_distance
+
+    ours, theirs = (per_seed(measured, name, lambda m: m.trained) for name in (architecture, reference))
+    return [curve_distance(a, b) for a, b in zip(ours, theirs, strict=True)]
 
 
 def area_table(measured: Sequence[Measured], reference: float) -> "pd.DataFrame":
@@ -227,6 +176,33 @@ def layer_areas(measured: Sequence[Measured]) -> "pd.DataFrame":
     )
 
 
-def per_seed(measured: Sequence[Measured], architecture: str, value: Callable[[Measured], float]) -> list[float]:
+def per_seed(measured: Sequence[Measured], architecture: str, value: Callable[[Measured], T]) -> list[T]:
     """``value`` of each run of one architecture, in the order of the seeds: what a paired ordering needs."""
     return [value(m) for m in sorted(measured, key=lambda m: m.seed) if m.architecture == architecture]
+
+
+def conclusions(measured: Sequence[Measured], mixtures: Mapping[str, Sequence[float]], reference: float) -> list[str]:
+    """What the runs say about construction, NormAttention's own locality and Table 3, in sentences with their figures.
+
+    ``reference`` is the area of complete dilution.
+    """
+
+    def mean(name: str, value: Callable[[Measured], float]) -> float:
+        return float(np.mean(per_seed(measured, name, value)))
+
+    lines = []
+    for name in dict.fromkeys(m.architecture for m in measured):
+        before, after = mean(name, lambda m: m.untrained.area), mean(name, lambda m: m.trained.area)
+        lines.append(
+            f"{name}: area {after:.3f} after training, {before:.3f} before it; complete dilution has {reference:.3f}."
+        )
+        if name.startswith("transnormer"):
+            early, late = mean(name, lambda m: m.trained.early_area()), mean(name, lambda m: m.trained.late_area())
+            untrained = mean(name, lambda m: m.untrained.early_area())
+            lines.append(
+                f"{name}: its DiagAttention layers have area {early:.3f} ({untrained:.3f} before training), its "
+                f"NormAttention layers {late:.3f}, which is {late - reference:+.3f} from complete dilution."
+            )
+    ordered = sorted(mixtures, key=lambda name: float(np.mean(mixtures[name])))
+    lines.append("Table 3's rows from the lowest loss: " + ", ".join(ordered) + ".")
+    return lines

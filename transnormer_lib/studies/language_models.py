@@ -1,0 +1,138 @@
+"""A language-model run from a notebook's parameters: the one place where the studies turn numbers into configs.
+
+Notebooks that ask for the same run get the same ``RunConfig``, so the store trains it once.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from transnormer_lib.models.architectures import architecture
+from transnormer_lib.models.config import ModelConfig
+from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
+
+if TYPE_CHECKING:
+    from transnormer_lib.data.text import TextCorpus
+    from transnormer_lib.training.store import Run
+
+# The parameters that every language-model study reads.
+PARAMETERS = (
+    "corpus",
+    "vocabulary",
+    "task",
+    "dim",
+    "heads",
+    "layers",
+    "block_size",
+    "init",
+    "length",
+    "steps",
+    "batch_size",
+    "accumulate",
+    "precision",
+    "learning_rate",
+    "schedule",
+    "warmup",
+    "clip_norm",
+    "dropout",
+    "validation_windows",
+)
+
+# The rate from which the released scripts warm up, and Adam's ε of Table 13.
+_WARMUP_START = 1e-7
+_EPS = {"causal": 1e-8, "masked": 1e-6}
+
+
+def model(name: str, parameters: Mapping[str, Any], **fields: Any) -> ModelConfig:
+    """The config of the architecture ``name`` at the notebook's size; ``fields`` as in ``architecture``."""
+    from transnormer_lib.data.vocabulary import vocabulary_size
+
+    return architecture(
+        name,
+        kind="decoder" if parameters["task"] == "causal" else "encoder",
+        vocab_size=vocabulary_size(parameters["vocabulary"]),
+        max_length=parameters["length"],
+        dim=parameters["dim"],
+        heads=parameters["heads"],
+        layers=parameters["layers"],
+        block_size=parameters["block_size"],
+        **{"dropout": parameters["dropout"], "init": parameters["init"], **fields},
+    )
+
+
+def run(label: str, config: ModelConfig, seed: int, parameters: Mapping[str, Any], **fields: Any) -> RunConfig:
+    """One training run of ``config`` under the notebook's budget, named ``TASK-LABEL-seedN``."""
+    whole = RunConfig(
+        name=run_name(label, seed, parameters),
+        model=config,
+        data=DataConfig(
+            corpus=parameters["corpus"],
+            vocabulary=parameters["vocabulary"],
+            task=parameters["task"],
+            length=parameters["length"],
+            batch_size=parameters["batch_size"],
+        ),
+        optimizer=OptimizerConfig(
+            learning_rate=parameters["learning_rate"],
+            schedule=parameters["schedule"],
+            warmup=parameters["warmup"],
+            warmup_start=_WARMUP_START if parameters["warmup"] and parameters["schedule"] != "onecycle" else 0.0,
+            eps=_EPS[parameters["task"]],
+            clip_norm=parameters["clip_norm"],
+        ),
+        steps=parameters["steps"],
+        seed=seed,
+        accumulate=parameters["accumulate"],
+        precision=parameters["precision"],
+        validation_windows=parameters["validation_windows"],
+    )
+    return replace(whole, **fields) if fields else whole
+
+
+def run_name(label: str, seed: int, parameters: Mapping[str, Any]) -> str:
+    """The name of a run, which is part of its identity."""
+    return f"{parameters['task']}-{label.replace('+', '-')}-seed{seed}"
+
+
+def grid(labels: Iterable[str], seeds: Iterable[int]) -> list[tuple[str, int]]:
+    """Every label with every seed, labels first: the order of a study's runs.
+
+    Raises ValueError for a label or a seed that occurs twice: one run would count as two.
+    """
+    labels, seeds = list(labels), list(seeds)
+    for name, values in (("architectures", labels), ("seeds", seeds)):
+        if len(set(values)) != len(values):
+            raise ValueError(f"{name}={values!r}: must differ from each other")
+    return [(label, seed) for label in labels for seed in seeds]
+
+
+def read(parameters: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Those of a notebook's variables that ``names`` and :data:`PARAMETERS` list: ``read(globals(), ...)``."""
+    return {name: parameters[name] for name in (*PARAMETERS, *names)}
+
+
+def final_bits(run: "Run") -> float:
+    """The last validation loss in bits per token; infinite for a run that diverged, which then loses every comparison.
+
+    A byte is a token of the ``bytes`` vocabulary: there this is bits per byte.
+    """
+    return run.record["validation"][-1]["bits_per_token"] if run.record["status"] == "finished" else math.inf
+
+
+def corpus(parameters: Mapping[str, Any]) -> "TextCorpus":
+    """The text that the notebook's models are trained and measured on."""
+    from transnormer_lib.data.text import load_text_corpus
+
+    return load_text_corpus(parameters["corpus"], parameters["vocabulary"])
+
+
+def ngram_bits(corpus: "TextCorpus", order: int = 3) -> dict[str, float]:
+    """Bits per token of n-gram models on the whole validation text, by name: ``1-gram``, ``2-gram``, ...
+
+    They read from left to right. A masked model also sees what follows a gap, so beating them is the least that can
+    be asked of it.
+    """
+    from transnormer_lib.data.ngrams import ngram_baselines
+
+    return {f"{gram.order}-gram": gram.nats_per_token / math.log(2) for gram in ngram_baselines(corpus, order=order)}
