@@ -10,6 +10,7 @@ OPTIONS = "--root {config[root]:q} --preset {config[preset]}"
 
 wildcard_constraints:
     notebook=r"\d\d_\w+",
+    share=r"\d+",
 
 
 rule all:
@@ -20,20 +21,20 @@ rule all:
 # A share that fails is left to the notebook: it asks the store for the same run, meets the same error and reports it.
 rule share:
     output:
-        touch(f"{STAMPS}/shares/{{notebook}}-{{share}}"),
+        touch(f"{STAMPS}/shares/{{share}}"),
     params:
-        digest=lambda wildcards: JOBS[wildcards.notebook]["digest"],
+        runs=lambda wildcards: [f"{notebook}:{number}" for notebook, number in config["shares"][wildcards.share]],
     resources:
         gpu=int(config["gpu"]),
     shell:
-        "{config[python]:q} -m transnormer_lib.report.share " + OPTIONS + " {wildcards.notebook} {wildcards.share}"
-        " || echo '{wildcards.notebook}: share {wildcards.share} failed' >&2"
+        "{config[python]:q} -m transnormer_lib.report.share " + OPTIONS + " {params.runs:q}"
+        " || echo 'share {wildcards.share} failed' >&2"
 
 
 rule notebook:
     input:
         lambda wildcards: [
-            f"{STAMPS}/shares/{wildcards.notebook}-{share}" for share in JOBS[wildcards.notebook]["shares"]
+            f"{STAMPS}/shares/{share}" for share in JOBS[wildcards.notebook]["shares"]
         ],
     output:
         touch(f"{STAMPS}/{{notebook}}"),

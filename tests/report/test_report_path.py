@@ -18,7 +18,8 @@ import pytest
 from project_factory import listen, make_project, write_notebook
 
 from transnormer_lib import studies
-from transnormer_lib.report.pipeline import Job, missing_shares
+from transnormer_lib.report import pipeline
+from transnormer_lib.report.pipeline import Job
 from transnormer_lib.report.project import Project
 
 slow = pytest.mark.slow
@@ -151,29 +152,36 @@ def test_an_unknown_preset_leaves_no_folder_and_stands_on_the_overview(tmp_path:
     assert not (tmp_path / "reports" / "quikc").exists()
 
 
+STUDY = {"01_a": ["x", "y", "z"], "02_b": ["z", "y", "w"]}
+
+
 @pytest.mark.parametrize(
-    ("stored", "shares"),
+    ("stored", "runs", "waits"),
     [
-        (set(), ["0of2", "1of2"]),
-        ({0, 2}, ["1of2"]),
-        ({1}, ["0of2"]),
-        ({0, 1, 2}, []),
+        ("", [["01_a:0", "01_a:2"], ["01_a:1", "02_b:2"]], {"01_a": ["0", "1"], "02_b": ["0", "1"]}),
+        ("yw", [["01_a:0", "01_a:2"]], {"01_a": ["0"], "02_b": ["0"]}),
+        ("xyz", [["02_b:2"]], {"01_a": [], "02_b": ["0"]}),
+        ("wxyz", [], {"01_a": [], "02_b": []}),
     ],
-    ids=["nothing-stored", "first-share-stored", "second-share-stored", "all-stored"],
+    ids=["nothing-stored", "some-stored", "one-lacking", "all-stored"],
 )
-def test_training_is_planned_only_for_runs_that_the_store_lacks(
-    stored: set[int], shares: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_each_run_that_the_store_lacks_is_trained_by_one_share_and_all_who_need_it_wait(
+    stored: str, runs: list[list[str]], waits: dict[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transnormer_lib.training import store
 
-    project = make_project(tmp_path, {"01_a": ["1"]})
+    project = make_project(tmp_path, {name: ["1"] for name in STUDY})
     preset = tmp_path / "params" / "quick" / "preset.yaml"
     preset.write_text(preset.read_text().replace("runs_per_job: 1", "runs_per_job: 2"))
     monkeypatch.setattr(studies, "has_study", lambda notebook: True)
-    monkeypatch.setattr(studies, "runs", lambda notebook, parameters: list(range(parameters["size"])))
+    monkeypatch.setattr(studies, "runs", lambda notebook, parameters: STUDY[notebook])
     found = SimpleNamespace(find=lambda run: run if run in stored else None)
     monkeypatch.setattr(store, "RunStore", lambda: found)
-    assert missing_shares(project, "quick", Job("01_a", "digest", None)) == shares
+    monkeypatch.setattr(store, "run_id", lambda run: run)
+    jobs = [Job(name, "digest", None) for name in STUDY]
+    cut = pipeline.shares(project, "quick", jobs)
+    assert [[f"{notebook}:{number}" for notebook, number in share] for share in cut.values()] == runs
+    assert pipeline.shares_of(project, "quick", jobs) == waits
 
 
 def test_a_record_that_is_not_ok_keeps_the_last_good_one(tmp_path: Path) -> None:

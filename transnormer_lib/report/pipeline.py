@@ -53,27 +53,48 @@ def is_current(project: Project, preset: str, job: Job) -> bool:
     return record.get("status") == "ok" and record.get("digest") == job.digest and executed.exists()
 
 
-def missing_shares(project: Project, preset_name: str, job: Job) -> list[str]:
-    """The shares ``NUMBERofCOUNT`` of the notebook's study that hold a run which is not in the store.
+def shares(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[str, list[tuple[str, int]]]:
+    """The training runs that the store lacks, cut into shares: per share, notebooks and numbers of runs in their study.
 
-    Shares are cut from all runs of the study, so that a share means the same runs while others are being
-    trained.
+    Every run stands in one share, however many notebooks ask for it, so that no job waits for another that trains the
+    same run. :func:`shares_of` says which shares a notebook depends on.
     """
-    from transnormer_lib import studies
+    wanted = _missing(project, preset_name, jobs)
+    first = [places[0] for places in wanted.values()]
+    count = ceil(len(first) / project.preset(preset_name).runs_per_job)
+    return {str(number): first[number::count] for number in range(count)}
 
-    if job.mistake or not studies.has_study(job.notebook):
-        return []
+
+def shares_of(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[str, list[str]]:
+    """The shares that each notebook waits for."""
+    wanted = _missing(project, preset_name, jobs)
+    share_of = {place: share for share, runs in shares(project, preset_name, jobs).items() for place in runs}
+    waits: dict[str, set[str]] = {job.notebook: set() for job in jobs}
+    for places in wanted.values():
+        for notebook, _ in places:
+            waits[notebook].add(share_of[places[0]])
+    return {notebook: sorted(numbers, key=int) for notebook, numbers in waits.items()}
+
+
+def _missing(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[str, list[tuple[str, int]]]:
+    """Per run that the store lacks, the notebooks that ask for it, each with the run's number in its study."""
+    from transnormer_lib import studies
     from transnormer_lib.report.parameters import resolve
 
-    try:
-        from transnormer_lib.training.store import RunStore
+    places: dict[str, list[tuple[str, int]]] = {}
+    for job in jobs:
+        if job.mistake or not studies.has_study(job.notebook):
+            continue
+        try:
+            from transnormer_lib.training import store as runs
 
-        store, runs = RunStore(), studies.runs(job.notebook, resolve(project, preset_name, job.notebook))
-        count = ceil(len(runs) / project.preset(preset_name).runs_per_job)
-        lacking = [store.find(config) is None for config in runs]
-    except Exception:  # data that is not there, a config out of range: the notebook meets the same and reports it
-        return []
-    return [f"{number}of{count}" for number in range(count) if any(lacking[number::count])]
+            store = runs.RunStore()
+            for number, config in enumerate(studies.runs(job.notebook, resolve(project, preset_name, job.notebook))):
+                if store.find(config) is None:
+                    places.setdefault(runs.run_id(config), []).append((job.notebook, number))
+        except Exception:  # data that is not there, a config out of range: the notebook meets the same and reports it
+            continue
+    return places
 
 
 def run(project: Project, preset: str, stale: Sequence[Job], cores: int, extra: Sequence[str] = ()) -> int:
@@ -104,11 +125,19 @@ def run(project: Project, preset: str, stale: Sequence[Job], cores: int, extra: 
 
 def _snakemake(project: Project, preset: str, stale: Sequence[Job], cores: int, extra: Sequence[str]) -> int:
     out, gpu = project.report_dir(preset), project.preset(preset).device == "gpu"
-    jobs = {job.notebook: {"digest": job.digest, "shares": missing_shares(project, preset, job)} for job in stale}
+    waits = shares_of(project, preset, stale)
+    jobs = {job.notebook: {"digest": job.digest, "shares": waits[job.notebook]} for job in stale}
     plan_file = out / ".plan.json"
     write_json(
         plan_file,
-        {"root": str(project.root), "preset": preset, "python": sys.executable, "gpu": gpu, "jobs": jobs},
+        {
+            "root": str(project.root),
+            "preset": preset,
+            "python": sys.executable,
+            "gpu": gpu,
+            "jobs": jobs,
+            "shares": shares(project, preset, stale),
+        },
     )
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(project.root / "Snakefile")]
     command += ["--directory", str(project.root), "--configfile", str(plan_file), "--cores", str(cores)]

@@ -1,13 +1,12 @@
-"""Train a share of a study's runs: one job of Snakemake, or of a cluster, before the notebook reads them.
+"""Train some runs of the studies: one job of Snakemake, or of a cluster, before the notebooks read them.
 
-``python -m transnormer_lib.report.share --preset quick 03_attention_dilution 1of4`` trains every fourth run,
-starting with the second (shares count from 0). Runs that the store already holds cost nothing. A run that
+``python -m transnormer_lib.report.share --preset quick 03_attention_dilution:4 04_autoregressive_lm:20`` trains these
+runs, counted from 0 in the order of each notebook's study. Runs that the store already holds cost nothing. A run that
 diverges is a result like any other: its record says so, and the notebook reports it.
 """
 
 import argparse
 import os
-import re
 import signal
 import sys
 import time
@@ -19,45 +18,52 @@ from transnormer_lib.report.project import INTERRUPTED, Project, UserMistake, fi
 from transnormer_lib.report.signals import on_ending
 
 
-def train_share(project: Project, preset: str, notebook: str, number: int, count: int) -> None:
-    """Put runs ``number``, ``number + count``, ... of the notebook's study into the store."""
+def train_runs(project: Project, preset: str, wanted: Sequence[tuple[str, int]]) -> None:
+    """Put these runs, given as notebook and number, into the store."""
     from transnormer_lib import studies
     from transnormer_lib.report.parameters import resolve
     from transnormer_lib.training.store import RunStore
 
     store = RunStore()
-    for config in studies.runs(notebook, resolve(project, preset, notebook))[number::count]:
-        store.get(config)
+    for done, (notebook, number) in enumerate(wanted):
+        runs = studies.runs(notebook, resolve(project, preset, notebook))
+        if not 0 <= number < len(runs):
+            raise UserMistake(f"run={notebook}:{number}: the study has the runs 0 to {len(runs) - 1}")
+        started = time.perf_counter()
+        record = store.get(runs[number]).record
+        outcome = "" if record["status"] == "finished" else f", {record['status']}"
+        say(f"  {runs[number].name}{outcome}: {done + 1} of {len(wanted)}, {time.perf_counter() - started:.0f} s")
+
+
+def _place(text: str) -> tuple[str, int]:
+    notebook, _, number = text.partition(":")
+    if not number.isdecimal():
+        raise UserMistake(f"run={text!r}: must be NOTEBOOK:NUMBER, like 03_attention_dilution:4")
+    return notebook, int(number)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0: the share's runs are in the store; 1: one could not be made; 2: a user's mistake."""
+    """Exit code 0: the runs are in the store; 1: one could not be made; 2: a user's mistake."""
     parser = argparse.ArgumentParser(prog="python -m transnormer_lib.report.share", description=__doc__)
     parser.add_argument("--preset", required=True, help="the scale, a folder of params/")
     parser.add_argument("--root", type=Path, default=None, help="the project's folder (default: the current one)")
-    parser.add_argument("notebook", help="its name")
-    parser.add_argument("share", metavar="NUMBERofCOUNT", help="which share, counted from 0, of how many")
+    parser.add_argument("runs", nargs="+", metavar="NOTEBOOK:NUMBER", help="runs, by their number in the study")
     options = parser.parse_args(arguments)
     on_ending(signal.default_int_handler)
-    match = re.fullmatch(r"(\d+)of(\d+)", options.share)
-    started = time.perf_counter()
     try:
-        if match is None or int(match[1]) >= int(match[2]):
-            raise UserMistake(f"share={options.share!r}: must be NUMBERofCOUNT with NUMBER below COUNT, like 0of4")
+        wanted = [_place(text) for text in options.runs]
         project = find_project(options.root)
         os.environ.update(project.preset(options.preset).environment)
-        train_share(project, options.preset, options.notebook, int(match[1]), int(match[2]))
+        train_runs(project, options.preset, wanted)
     except UserMistake as mistake:
         print(mistake, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"{options.notebook}: training interrupted; finished runs are kept", file=sys.stderr)
+        print("training interrupted; finished runs are kept, and the one under way goes on from here", file=sys.stderr)
         return INTERRUPTED
     except Exception as problem:
-        print(f"{options.notebook}: {type(problem).__name__}: {' '.join(str(problem).split())}", file=sys.stderr)
+        print(f"training: {type(problem).__name__}: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
-    seconds = time.perf_counter() - started
-    say(f"  {options.notebook}: trained share {options.share}, {seconds:.0f} s")
     return 0
 
 
