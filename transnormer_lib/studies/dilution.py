@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # The notebook's own parameters, beside those of every language-model study.
-PARAMETERS = ("architectures", "mixtures", "seeds", "sequences")
+PARAMETERS = ("architectures", "mixtures", "rotary", "seeds", "sequences")
 
 
 def runs(parameters: Mapping[str, Any]) -> list[RunConfig]:
     """One run per architecture and seed: those of Figure 2, then the mixtures of Table 3 that are not among them."""
     labels = dict.fromkeys((*parameters["architectures"], *parameters["mixtures"]))
     return [
-        language_models.run(name, language_models.model(name, parameters), seed, parameters)
+        language_models.run(
+            name, language_models.model(name, parameters, rotary=parameters["rotary"]), seed, parameters
+        )
         for name, seed in grid(labels, parameters["seeds"])
     ]
 

@@ -57,7 +57,13 @@ def model(name: str, parameters: Mapping[str, Any], **fields: Any) -> ModelConfi
         heads=parameters["heads"],
         layers=parameters["layers"],
         block_size=parameters["block_size"],
-        **{"dropout": parameters["dropout"], "init": parameters["init"], **fields},
+        **{
+            "dropout": parameters["dropout"],
+            "init": parameters["init"],
+            # Embeddings of standard deviation dim^-1/2 are made to be scaled, those of 0.02 are not.
+            "scale_embedding": parameters["init"] == "fairseq",
+            **fields,
+        },
     )
 
 
