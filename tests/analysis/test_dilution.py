@@ -76,20 +76,98 @@ def test_leading_dimensions_are_measured_alone() -> None:
         assert torch.equal(together[b, h], neighbourhood_sizes(stack[b, h]))
 
 
-def test_half_of_the_window_definition_agrees_with_a_direct_count() -> None:
-    """l(i, r, N) of Section 3.2 computed from its definition: the level is first reached at that window."""
-    w = random_weights(9, 9, 3)
-    sizes = neighbourhood_sizes(w[4:5].expand(1, 9).contiguous(), 5)  # row 0 of a 1 x 9 map: centre 0
-    mass = w[4].cumsum(0)
-    expected = [0.0] + [(int((mass < level).sum()) + 1) / 9 for level in (0.25, 0.5, 0.75, 1.0)]
-    assert np.allclose(sizes.numpy(), np.minimum(expected, 1.0))
+@settings(deadline=None, max_examples=25)
+@given(n=st.integers(2, 12), seed=st.integers(0, 1000), i=st.integers(0, 11))
+def test_sizes_are_read_off_the_windows_around_the_token(n: int, seed: int, i: int) -> None:
+    """l(i, r, N) of Section 3.2 summed window by window: the size at a level is the first window that holds it."""
+    w, i = random_weights(n, n, seed), i % n
+    windows, left, right = [(i, i)], i, i
+    while (left, right) != (0, n - 1):  # left and right in turn, left first, a side at its end passes
+        grew_left = len(windows) == 1 or windows[-1][1] != windows[-2][1]
+        if (grew_left and left > 0) or right == n - 1:
+            left -= 1
+        else:
+            right += 1
+        windows.append((left, right))
+    mass = [w[i, lo : hi + 1].sum().item() for lo, hi in windows]
+    # Only row i counts: the others attend to themselves alone, one token at every level above zero.
+    alone = torch.eye(n, dtype=torch.float64)
+    alone[i] = w[i]
+    sizes = neighbourhood_sizes(alone, 6)
+    for level, size in zip((0.2, 0.4, 0.6, 0.8), sizes[1:5].tolist(), strict=True):
+        reached = next((k for k, m in enumerate(mass, start=1) if m >= level), n)
+        assert size == pytest.approx((reached + (n - 1)) / n / n)
+
+
+def test_area_of_attention_to_oneself_depends_on_the_length() -> None:
+    for n in (8, 64):
+        area = area_under_curve(neighbourhood_sizes(torch.eye(n))).item()
+        assert 1 - 1 / n < area < 1 - 1 / n + 0.01 / n
+
+
+def locality(sizes: torch.Tensor) -> dilution.Locality:
+    return dilution.Locality(sizes.numpy(), area_under_curve(sizes).numpy(), np.zeros((len(sizes), 2, 2)), 0.0)
+
+
+def test_curves_apart_in_opposite_directions_are_unlike_though_their_areas_agree() -> None:
+    flat = torch.linspace(0, 1, 11, dtype=torch.float64).expand(2, 11)
+    bent = torch.stack([flat[0] ** 2, 2 * flat[0] - flat[0] ** 2])
+    one, other = locality(flat), locality(bent)
+    assert one.area == pytest.approx(other.area)
+    assert dilution.curve_distance(one, other) == dilution.curve_distance(other, one) > 0.1
+    assert dilution.curve_distance(one, one) == 0
+    assert other.early_area() == pytest.approx(other.areas[0])
+    assert other.late_area() == pytest.approx(other.areas[1])
+
+
+def test_a_model_is_measured_layer_by_layer_and_left_as_it_was() -> None:
+    from transnormer_lib.models.architectures import architecture
+    from transnormer_lib.models.language_model import build_model
+
+    config = architecture(
+        "transnormer-t2", kind="decoder", vocab_size=9, max_length=12, dim=8, heads=2, layers=2, block_size=4
+    )
+    model = build_model(config, seed=0).train()
+    ids = torch.randint(9, (3, 12), generator=torch.Generator().manual_seed(0))
+    measured = dilution.model_locality(model, ids)
+    assert model.training
+    weights = model.eval().attention_weights(ids)
+    expected = torch.stack([neighbourhood_sizes(w).mean(dim=(0, 1)) for w in weights])
+    assert np.array_equal(measured.sizes, expected.numpy())
+    assert measured.empty_rows == 0
+    assert np.allclose(measured.maps[0], weights[0][0].mean(0).numpy())
+
+
+def test_a_leak_between_blocks_is_found_where_the_block_is_another() -> None:
+    from transnormer_lib.models.architectures import architecture
+    from transnormer_lib.models.language_model import build_model
+
+    config = architecture(
+        "transnormer-t1", kind="encoder", vocab_size=9, max_length=12, dim=8, heads=2, layers=2, block_size=4
+    )
+    model = build_model(config, seed=0).eval()
+    assert dilution.leak_between_blocks(model, 12) == 0.0
+    mixing = model.blocks[0].attention.attention
+    inside = mixing._blocks
+    mixing._blocks = lambda q, k, v, mask: inside(q, k, v + v.mean(2, keepdim=True), mask)
+    assert dilution.leak_between_blocks(model, 12) > 0.0
 
 
 @pytest.mark.parametrize(
     ("w", "message"),
-    [(torch.ones(3), "two dimensions"), (-torch.ones(2, 2), "must not be negative")],
-    ids=["vector", "negative"],
+    [
+        (torch.ones(3), "two dimensions"),
+        (-torch.ones(2, 2), "must not be negative"),
+        (torch.full((2, 2), torch.nan), "not finite"),
+        (torch.ones(2, 2), "must not exceed 1"),
+    ],
+    ids=["vector", "negative", "nan", "too-much"],
 )
 def test_bad_weights_are_refused_with_their_rule(w: torch.Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         neighbourhood_sizes(w)
+
+
+def test_fewer_than_two_levels_are_refused() -> None:
+    with pytest.raises(ValueError, match="levels=1: must be at least 2"):
+        neighbourhood_sizes(torch.eye(3), levels=1)

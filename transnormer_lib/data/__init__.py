@@ -23,6 +23,7 @@ What a trainer needs::
 - ``vocabulary``: text to token ids and back, without loss.
 - ``text``: a split text with its vocabulary, tokens, counts and fingerprint.
 - ``batches``: training and evaluation batches, causal and masked.
+- ``masking``: what a masked language model has to predict; without torch, for configs.
 - ``ngrams``: n-gram language models on the same tokens.
 - ``images``: the embedded MNIST-5k.
 
