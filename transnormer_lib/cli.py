@@ -44,6 +44,66 @@ def _claims(options: argparse.Namespace) -> int:
     return 0
 
 
+def _plan(options: argparse.Namespace) -> int:
+    import json
+
+    from transnormer_lib.report.project import find_project
+
+    project = find_project(options.root)
+    preset, notebooks = project.preset(options.preset), project.select(options.only)
+    os.environ.update(preset.environment)  # before torch is imported: the estimate is for the preset's threads
+    from transnormer_lib.report import plan
+
+    device = plan.measure_device(gpu=preset.device == "gpu")
+    runs = plan.plan(project, options.preset, notebooks, device)
+    print(json.dumps(plan.as_json(runs), indent=1) if options.json else plan.as_text(runs, device, options.preset))
+    return 0
+
+
+def _train(options: argparse.Namespace) -> int:
+    if options.config is not None:
+        if options.only or options.run_pattern:
+            raise _mistake("config: give one run's YAML, or --preset with --only and --run, not both")
+        from transnormer_lib.training.__main__ import main as train_one
+
+        return train_one([str(options.config)] + (["--tracker", options.tracker] if options.tracker else []))
+    from transnormer_lib.report.project import find_project
+    from transnormer_lib.report.signals import on_ending
+
+    on_ending(signal.default_int_handler)
+    project = find_project(options.root)
+    preset, notebooks = project.preset(options.preset), project.select(options.only)
+    os.environ.update(preset.environment)  # before torch is imported
+    from transnormer_lib.report.share import train_lacking
+
+    return train_lacking(project, options.preset, notebooks, options.run_pattern, options.tracker)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    if options.threads:
+        os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(options.threads)))
+    from transnormer_lib.analysis import benchmarks
+
+    measure = {"attention": benchmarks.attention, "training": benchmarks.training}[options.what]
+    result = measure(options.lengths, options.repeats)
+    print(result.as_text())
+    if options.json is not None:
+        from transnormer_lib.files import write_text
+
+        write_text(options.json, result.as_json() + "\n")
+    return 0
+
+
+def _mistake(line: str) -> ValueError:
+    from transnormer_lib.report.project import UserMistake
+
+    return UserMistake(line)
+
+
+def _lengths(text: str) -> list[int]:
+    return [_positive(part) for part in text.split(",")]
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="transnormer",
@@ -70,6 +130,32 @@ def _parser() -> argparse.ArgumentParser:
     claims = commands.add_parser("claims", parents=[common], help="print the verdicts of the last report")
     claims.add_argument("--json", action="store_true", help="the whole ledger as JSON")
     claims.set_defaults(run=_claims)
+
+    plan = commands.add_parser(
+        "plan", parents=[common], help="what a preset trains: sizes, FLOPs, hours here; starts nothing"
+    )
+    plan.add_argument("--only", nargs="+", metavar="NN", help="notebooks by number or name (default: all)")
+    plan.add_argument("--json", action="store_true", help="one object per run")
+    plan.set_defaults(run=_plan)
+
+    train = commands.add_parser(
+        "train", parents=[common], help="train one run from a YAML, or the runs of a preset that the store lacks"
+    )
+    train.add_argument("config", nargs="?", type=Path, metavar="CONFIG.yaml", help="one run's fields")
+    train.add_argument("--only", nargs="+", metavar="NN", help="notebooks by number or name (default: all)")
+    train.add_argument("--run", dest="run_pattern", metavar="PATTERN", help="runs whose name matches, like '*-seed0'")
+    train.add_argument("--tracker", metavar="NAME", help="also report to this tracker: tensorboard, wandb, ...")
+    train.set_defaults(run=_train)
+
+    bench = commands.add_parser("bench", parents=[common], help="measure the speed of attention or of training here")
+    bench.add_argument("what", choices=("attention", "training"))
+    bench.add_argument(
+        "--lengths", type=_lengths, help="tokens per sequence, like 512,1024 (default: the standard ones)"
+    )
+    bench.add_argument("--repeats", type=_positive, default=5, help="rounds in which the competitors take turns")
+    bench.add_argument("--threads", type=_positive, help="of the CPU (default: torch's own choice)")
+    bench.add_argument("--json", type=Path, metavar="FILE", help="write the result there too")
+    bench.set_defaults(run=_bench)
     return parser
 
 

@@ -12,7 +12,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from transnormer_lib.attention import Attention, build, feature_map
+from transnormer_lib.attention import Attention, Rotary, build, feature_map
 
 PHIS = ("elu", "1+elu", "relu", "identity")
 
@@ -27,6 +27,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "norm-layer": ("norm", {"norm": "layer", "eps": 1e-5}),
     "norm-layer-per-head-affine": ("norm", {"norm": "layer", "norm_over": "head", "affine": True}),
     "norm-affine": ("norm", {"affine": True}),
+    "norm-scale": ("norm", {"phi": "elu", "norm": "scale"}),
+    "norm-scale-per-head-affine": ("norm", {"norm": "scale", "norm_over": "head", "affine": True}),
     "diag-softmax": ("diag", {}),
     "diag-rela": ("diag", {"scores": "rela"}),
     "diag-rela-eps-outside": ("diag", {"scores": "rela", "eps_placement": "outside"}),
@@ -51,10 +53,23 @@ def make(variant: str, h: int, d: int, chunk: int = 64, **fields: Any) -> Attent
     name, own = VARIANTS[variant]
     sizes = {"block_size": chunk} if name == "diag" else {"chunk_size": chunk}
     attention = build(name, {"heads": h, "head_dim": d, **own, **sizes, **fields}).double()
+    if isinstance(attention.rotary, Rotary):  # not from torch's global random state
+        attention.rotary.reset_parameters(torch.Generator().manual_seed(chunk))
     with torch.no_grad():
         for parameter in attention.parameters():
             parameter += torch.linspace(0.1, 0.7, parameter.numel()).view_as(parameter)
     return attention
+
+
+def make_tame(variant: str, h: int, d: int, chunk: int, **fields: Any) -> Attention:
+    """``make`` for comparisons at a fixed tolerance.
+
+    A denominator of ``linear`` that may be zero or negative is clamped at 1e-6, which blows rounding up a million
+    times; here it is clamped at 0.1.
+    """
+    if VARIANTS[variant][0] == "linear":
+        fields["denominator_floor"] = 0.1
+    return make(variant, h, d, chunk, **fields)
 
 
 def draw_qkv(b: int, h: int, n: int, d: int, seed: int, scale: float = 1.0) -> list[Tensor]:
@@ -111,7 +126,10 @@ def oracle(attention: Attention, q: Tensor, k: Tensor, v: Tensor, mask: Tensor |
         numbers = (t[x, :, i] if over_heads else t[x, y, i]).flatten().tolist()
         mean = sum(numbers) / len(numbers) if c.norm == "layer" else 0.0
         power = sum((value - mean) ** 2 for value in numbers) / len(numbers)
-        bottom = math.sqrt(power + c.eps) if c.eps_placement == "inside" else math.sqrt(power) + c.eps
+        if c.norm == "scale":
+            bottom = max(math.hypot(*numbers), c.eps) / math.sqrt(len(numbers))
+        else:
+            bottom = math.sqrt(power + c.eps) if c.eps_placement == "inside" else math.sqrt(power) + c.eps
         o[x, y, i] = (t[x, y, i] - mean) / bottom
     return o
 
@@ -165,7 +183,10 @@ def rounding_budget(
     error = error.amax(dims, keepdim=True) + 4 * eps * width * t.abs().amax(dims, keepdim=True)
     centred = t - t.mean(dims, keepdim=True) if c.norm == "layer" else t
     power = centred.square().mean(dims, keepdim=True)
-    bottom = (power + c.eps).sqrt() if c.eps_placement == "inside" else power.sqrt() + c.eps
+    if c.norm == "scale":
+        bottom = power.sqrt().clamp(min=c.eps / width**0.5)
+    else:
+        bottom = (power + c.eps).sqrt() if c.eps_placement == "inside" else power.sqrt() + c.eps
     gain = max([1.0, *(p.abs().max().item() for p in attention.parameters())])
     # d(x/r) = dx/r − x·dr/r², |dr| ≤ max |dx|; twice that where the mean goes off as well
     relative = 2 * error / bottom * (1 + centred.abs().amax(dims, keepdim=True) / bottom)

@@ -51,8 +51,9 @@ def test_each_form_equals_a_loop_over_tokens(variant, impl, n, causal, masked, s
 @each_variant
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
-def test_chunked_gradient_equals_finite_differences(variant, causal, masked):
-    attention = make(variant, 2, 2, chunk=3, causal=causal, impl="chunked")
+@pytest.mark.parametrize("rotary", ["none", "rope", "lrpe"])
+def test_chunked_gradient_equals_finite_differences(variant, causal, masked, rotary):
+    attention = make(variant, 2, 2, chunk=3, causal=causal, impl="chunked", rotary=rotary)
     q, k, v = draw_qkv(1, 2, 7, 2, seed=0)
     # Finite differences mean nothing across the kinks of elu and relu at zero: keep queries and keys off it.
     q, k = (x.sign() * (0.1 + x.abs()) for x in (q, k))
@@ -107,9 +108,10 @@ def test_norm_attention_survives_products_beyond_float16():
 
 
 @each_variant
-def test_autocast_does_not_change_float32_inputs(variant):
+@pytest.mark.parametrize("rotary", ["none", "lrpe"])
+def test_autocast_does_not_change_float32_inputs(variant, rotary):
     q, k, v = (x.float() for x in draw_qkv(1, 2, 9, 4, seed=3))
-    attention = make(variant, 2, 4, chunk=4, causal=True).float()
+    attention = make(variant, 2, 4, chunk=4, causal=True, rotary=rotary).float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = attention(q, k, v)
     assert torch.equal(inside, attention(q, k, v))

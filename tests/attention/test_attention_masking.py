@@ -12,20 +12,27 @@ from transnormer_lib.attention import names
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
 each_impl = pytest.mark.parametrize("impl", ["reference", "chunked"])
+each_rotary = pytest.mark.parametrize("rotary", ["none", "rope", "lrpe"])
 
 
 def test_every_registered_mechanism_is_among_the_variants():
     assert {name for name, _ in VARIANTS.values()} == set(names())
 
 
+def even(d: int, rotary: str) -> int:
+    """d, rounded up to an even number where pairs of features are turned."""
+    return d if rotary == "none" else d + d % 2
+
+
 @each_variant
 @each_impl
-@settings(deadline=None, max_examples=10)
+@each_rotary
+@settings(deadline=None, max_examples=5)
 @given(shape=shapes, where=st.floats(0, 1), masked=st.booleans())
-def test_the_future_does_not_change_the_past(variant, impl, shape, where, masked):
+def test_the_future_does_not_change_the_past(variant, impl, rotary, shape, where, masked):
     b, h, n, d = (shape[x] for x in "bhnd")
-    cut = round(where * n)
-    attention = make(variant, h, d, shape["chunk"], causal=True, impl=impl)
+    d, cut = even(d, rotary), round(where * n)
+    attention = make(variant, h, d, shape["chunk"], causal=True, impl=impl, rotary=rotary)
     mask = draw_mask(b, n, shape["seed"]) if masked else None
     one = draw_qkv(b, h, n, d, shape["seed"])
     two = [
@@ -66,12 +73,14 @@ def test_appending_padding_changes_nothing(variant, impl, shape, causal, extra):
 
 @each_variant
 @each_impl
+@each_rotary
 @pytest.mark.parametrize("content", [-3.0, 1e6, float("inf"), float("nan")])
-@settings(deadline=None, max_examples=4)
+@settings(deadline=None, max_examples=2)
 @given(shape=shapes, causal=st.booleans())
-def test_the_content_of_padding_is_irrelevant(variant, impl, content, shape, causal):
+def test_the_content_of_padding_is_irrelevant(variant, impl, rotary, content, shape, causal):
     b, h, n, d = (shape[x] for x in "bhnd")
-    attention = make(variant, h, d, shape["chunk"], causal=causal, impl=impl)
+    d = even(d, rotary)
+    attention = make(variant, h, d, shape["chunk"], causal=causal, impl=impl, rotary=rotary)
     q, k, v = draw_qkv(b, h, n, d, shape["seed"])
     mask = draw_mask(b, n, shape["seed"])
     expected = attention(q, k, v, mask)
@@ -83,13 +92,15 @@ def test_the_content_of_padding_is_irrelevant(variant, impl, content, shape, cau
 # an affine LayerNorm maps zero to its bias
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "norm-layer-per-head-affine"])
 @each_impl
+@each_rotary
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
-def test_a_query_without_a_key_gets_zeros(variant, impl, causal):
-    q, k, v = draw_qkv(2, 2, 9, 3, seed=4)
+def test_a_query_without_a_key_gets_zeros(variant, impl, rotary, causal):
+    d = even(3, rotary)
+    q, k, v = draw_qkv(2, 2, 9, d, seed=4)
     mask = torch.zeros(2, 9, dtype=torch.bool)
     mask[0] = True
     mask[1, :2] = True  # causal: the first two queries of the second sequence see nothing
-    o = make(variant, 2, 3, chunk=4, causal=causal, impl=impl)(q, k, v, mask)
+    o = make(variant, 2, d, chunk=4, causal=causal, impl=impl, rotary=rotary)(q, k, v, mask)
     assert not o[0].any()
     assert o[1, :, 3:].any()
     if causal:

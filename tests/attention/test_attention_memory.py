@@ -23,8 +23,8 @@ class LargestTensor(TorchDispatchMode):
         return out
 
 
-def largest(variant: str, n: int, impl: str, causal: bool, masked: bool) -> int:
-    attention = make(variant, 1, 8, causal=causal, impl=impl).float()
+def largest(variant: str, n: int, impl: str, causal: bool, masked: bool, rotary: str = "none") -> int:
+    attention = make(variant, 1, 8, causal=causal, impl=impl, rotary=rotary).float()
     q, k, v = (torch.ones(1, 1, n, 8, requires_grad=True) for _ in range(3))
     mask = torch.arange(n)[None] >= n - 5 if masked else None
     with LargestTensor() as record:
@@ -50,6 +50,13 @@ CASES = [
 def test_the_largest_tensor_of_the_chunked_form_grows_linearly(variant, causal, masked):
     whole = largest(variant, LENGTH, "chunked", causal, masked)
     half = largest(variant, LENGTH // 2, "chunked", causal, masked)
+    assert whole <= 2 * half
+    assert whole < LENGTH**2 // 16
+
+
+@pytest.mark.parametrize("variant", ["softmax", "linear-1+elu", "norm-elu", "diag-softmax"])
+def test_turning_by_positions_leaves_it_so(variant):
+    whole, half = (largest(variant, n, "chunked", True, False, "lrpe") for n in (LENGTH, LENGTH // 2))
     assert whole <= 2 * half
     assert whole < LENGTH**2 // 16
 

@@ -1,4 +1,4 @@
-"""RMSNorm and LayerNorm: definitions, the two places of eps, gains, half precision."""
+"""RMSNorm, LayerNorm and ScaleNorm: definitions, the two places of eps, gains, half precision."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from transnormer_lib.attention import LayerNorm, RMSNorm, build_norm, layer_norm, norm_names, rms_norm
+from transnormer_lib.attention import LayerNorm, RMSNorm, ScaleNorm, build_norm, layer_norm, norm_names, rms_norm
 
 rows = st.tuples(st.integers(1, 5), st.integers(1, 17), st.integers(0, 2**32 - 1))
 
@@ -59,7 +59,45 @@ def test_a_gain_multiplies_each_feature(rows, placement):
     torch.testing.assert_close(norm(x), rms_norm(x, 1e-6, placement) * torch.arange(1.0, x.shape[-1] + 1))
 
 
-@pytest.mark.parametrize("norm", [RMSNorm(6), RMSNorm(6, 1e-8, "outside"), LayerNorm(6)], ids=str)
+@settings(deadline=None, max_examples=30)
+@given(rows=rows, eps=st.floats(1e-10, 10.0), gain=st.floats(0.01, 3.0))
+def test_scale_norm_gives_every_row_the_length_of_its_gain_unless_it_is_shorter_than_eps(rows, eps, gain):
+    x = draw(rows)
+    norm = ScaleNorm(x.shape[-1], eps, affine=True).double()
+    with torch.no_grad():
+        norm.gain.fill_(gain)
+    lengths = x.square().sum(-1, keepdim=True).sqrt()
+    rtol = 1e3 * torch.finfo(x.dtype).eps
+    torch.testing.assert_close(norm(x), gain * x / torch.where(lengths > eps, lengths, eps), rtol=rtol, atol=0)
+    long = lengths[:, 0] > eps
+    torch.testing.assert_close(norm(x)[long].norm(dim=-1), torch.full_like(x[long, 0], gain), rtol=rtol, atol=0)
+
+
+@settings(deadline=None, max_examples=30)
+@given(rows=rows)
+@pytest.mark.parametrize("affine", [False, True], ids=["fixed", "at-its-start"])
+def test_scale_norm_is_rms_norm_but_for_the_place_of_eps(affine, rows):
+    x, tiny = draw(rows), 1e-200
+    norm = ScaleNorm(x.shape[-1], tiny, affine).double()
+    if affine:  # the parameter was made in float32
+        assert norm.gain.item() == pytest.approx(x.shape[-1] ** 0.5, rel=torch.finfo(torch.float32).eps)
+        with torch.no_grad():
+            norm.gain.fill_(x.shape[-1] ** 0.5)
+    for placement in ("inside", "outside"):
+        expected = rms_norm(x, tiny, placement)
+        torch.testing.assert_close(norm(x), expected, rtol=1e3 * torch.finfo(x.dtype).eps, atol=0)
+    small = 1e-4 * x / x.norm(dim=-1, keepdim=True)  # below an ε of 1e-3 they part
+    assert (ScaleNorm(x.shape[-1], 1e-3).double()(small).abs() < rms_norm(small, 1e-20).abs()).all()
+
+
+def test_scale_norms_gradient_equals_finite_differences_in_input_and_gain():
+    norm = ScaleNorm(5, 1e-3, affine=True).double()
+    x = draw((3, 5, 0)).requires_grad_()
+    gain = torch.tensor(1.7, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda y, g: torch.func.functional_call(norm, {"gain": g}, (y,)), [x, gain])
+
+
+@pytest.mark.parametrize("norm", [RMSNorm(6), RMSNorm(6, 1e-8, "outside"), LayerNorm(6), ScaleNorm(6)], ids=str)
 def test_a_row_of_zeros_gives_zeros_and_a_finite_gradient(norm):
     x = torch.zeros(2, 6, requires_grad=True)
     y = norm(x)
@@ -75,7 +113,9 @@ def test_rms_gradient_equals_finite_differences(placement):
     assert torch.autograd.gradcheck(lambda y: rms_norm(y, 1e-3, placement), [x])
 
 
-@pytest.mark.parametrize("function", [rms_norm, lambda x: rms_norm(x, 1e-8, "outside"), layer_norm])
+@pytest.mark.parametrize(
+    "function", [rms_norm, lambda x: rms_norm(x, 1e-8, "outside"), layer_norm, ScaleNorm(512)], ids=str
+)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_inputs_are_normalised_in_float32(function, dtype):
     x = (300 * draw((4, 512, 1))).to(dtype)  # squares of 300 summed over 512 are beyond float16
@@ -95,11 +135,12 @@ def test_build_norm_makes_every_name_it_lists(name, affine):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("batch", 4, 1e-5), "norm='batch': must be one of rms, layer"),
+        (("batch", 4, 1e-5), "norm='batch': must be one of rms, layer, scale"),
         (("rms", 4, 0.0), "eps=0.0: must be a positive finite number"),
         (("rms", 4, "1e-5"), "eps='1e-5': must be a positive finite number"),
         (("rms", 4, 1e-5, "beside"), "eps_placement='beside': must be 'inside' or 'outside'"),
         (("layer", 4, 1e-5, "outside"), "eps_placement='outside': only norm='rms'"),
+        (("scale", 4, 1e-5, "outside"), "eps_placement='outside': only norm='rms' has this form, not norm='scale'"),
     ],
 )
 def test_a_norm_that_does_not_exist_is_refused(arguments, message):

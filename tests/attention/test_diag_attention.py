@@ -36,6 +36,22 @@ def test_each_block_alone_gives_its_part_of_the_whole(scores, shape, causal):
 
 
 @each_scores
+@pytest.mark.parametrize("impl", ["reference", "chunked"])
+@pytest.mark.parametrize("rotary", ["rope", "lrpe"])
+@settings(deadline=None, max_examples=10)
+@given(shape=shapes, blocks=st.integers(1, 5), causal=st.booleans())
+def test_blocks_may_change_places_because_positions_start_anew_in_each(scores, impl, rotary, shape, blocks, causal):
+    b, h, w, d = shape["b"], shape["h"], shape["chunk"], 2 * shape["d"]
+    attention = make(f"diag-{scores}", h, d, w, causal=causal, impl=impl, rotary=rotary)
+    qkv = draw_qkv(b, h, blocks * w, d, shape["seed"])
+    order = torch.randperm(blocks, generator=torch.Generator().manual_seed(shape["seed"]))
+    places = (order[:, None] * w + torch.arange(w)).flatten()
+    moved = attention(*(x[:, :, places] for x in qkv))
+    budget = rounding_budget(attention, *qkv)[:, :, places]
+    assert_within(moved, attention(*qkv)[:, :, places], 4 * d * budget)  # turning mixes d numbers once more
+
+
+@each_scores
 def test_a_ragged_last_block_sees_no_key_that_is_not_there(scores):
     # Equal values: an average of the five real keys returns them; zeros mixed in would pull it down.
     q, k, _ = draw_qkv(1, 2, 5, 3, seed=0)

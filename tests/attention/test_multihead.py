@@ -77,9 +77,30 @@ def test_it_has_four_square_projections(bias, count):
     assert sum(p.numel() for p in layer.parameters()) == count
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("cut", [0, 1, 5])
+def test_prefill_and_steps_give_what_the_whole_sequence_gives(variant, cut):
+    layer, x = layer_and_input(variant, causal=True)
+    y = layer(x)
+    outputs, state = [], layer.initial_state(2, torch.float64)
+    if cut:
+        prefix, state = layer.prefill(x[:, :cut])
+        outputs = list(prefix.unbind(1))
+    for i in range(cut, 7):
+        y_i, state = layer.step(x[:, i], state)
+        outputs.append(y_i)
+    torch.testing.assert_close(torch.stack(outputs, dim=1), y, atol=1e-9, rtol=1e-9)
+    assert int(state["position"]) == 7
+
+
 def test_sizes_that_do_not_fit_are_refused():
-    attention = build("norm", {"heads": 2, "head_dim": 3})
+    attention = build("norm", {"heads": 2, "head_dim": 3, "causal": True})
     with pytest.raises(ValueError, match="dim=8: must equal heads × head_dim = 2 × 3"):
         MultiHeadAttention(8, attention)
     with pytest.raises(ValueError, match=r"x.shape=\(7, 6\): must be \[B, N, 6\]"):
         MultiHeadAttention(6, attention)(torch.zeros(7, 6))
+    layer = MultiHeadAttention(6, attention)
+    with pytest.raises(ValueError, match=r"x.shape=\(7, 6\): must be \[B, N, 6\]"):
+        layer.prefill(torch.zeros(7, 6))
+    with pytest.raises(ValueError, match=r"x.shape=\(1, 7, 6\): must be \[B, 6\]"):
+        layer.step(torch.zeros(1, 7, 6), layer.initial_state(1))

@@ -76,8 +76,10 @@ def test_the_place_of_eps_matters_where_the_product_is_small():
         ({"affine": True}, 12),
         ({"affine": True, "norm_over": "head"}, 4),
         ({"affine": True, "norm": "layer"}, 24),
+        ({"affine": True, "norm": "scale"}, 1),
+        ({"norm": "scale"}, 0),
     ],
-    ids=["released", "gain", "gain-per-head", "gain-and-bias"],
+    ids=["released", "gain", "gain-per-head", "gain-and-bias", "one-number", "fixed-number"],
 )
 def test_learned_parameters_are_those_of_the_norm(fields, count):
     assert sum(p.numel() for p in make("norm-elu", 3, 4, **fields).parameters()) == count

@@ -23,7 +23,7 @@ and the same mechanism as a recurrence::
 from transnormer_lib.attention.chunked import causal_product, full_product, product_and_normaliser
 from transnormer_lib.attention.diag import DiagAttention, DiagConfig
 from transnormer_lib.attention.feature_maps import feature_map, feature_map_names
-from transnormer_lib.attention.interface import Attention, AttentionConfig, State
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.linear import (
     LinearAttention,
     LinearConfig,
@@ -42,6 +42,7 @@ from transnormer_lib.attention.norms import (
     norm_names,
     rms_norm,
 )
+from transnormer_lib.attention.recurrent import State
 from transnormer_lib.attention.registry import build, config_class, names, register
 from transnormer_lib.attention.rotary import Rotary
 from transnormer_lib.attention.softmax import SoftmaxAttention, SoftmaxConfig, masked_softmax

@@ -21,13 +21,13 @@ from torch import Tensor
 from transnormer_lib.attention.interface import (
     Attention,
     AttentionConfig,
-    State,
     check_choice,
     check_count,
     check_dropout,
 )
 from transnormer_lib.attention.norm import magnitude_weights, over_embedding
 from transnormer_lib.attention.norms import EpsPlacement, RMSNorm, check_norm, widen
+from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
 
@@ -62,8 +62,8 @@ class DiagConfig(AttentionConfig):
 class DiagAttention(Attention):
     """Attention inside blocks. Its weights are the softmax, or ``magnitude_weights`` of ReLA's scores.
 
-    Rotary positions start anew in each block, as in the release. The state holds the current block's keys and
-    values, room for ``block_size`` of them whatever the position.
+    With ``rotary`` positions start anew in each block, as in the release. The recurrent state is the current block's
+    keys and values, room for ``block_size`` of them whatever the position.
     """
 
     config: DiagConfig
@@ -82,10 +82,11 @@ class DiagAttention(Attention):
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         """The scores' softmax or ReLU, on whole sequences as on blocks: [..., n, n] for q, k [..., n, D]."""
-        return self._matrix(*self.turned(q, k, period=self.config.block_size), allowed)
+        q, k = self.turned(q, k, period=self.config.block_size)
+        return self._matrix(q, k, allowed)
 
     def _matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        """``attention_matrix`` of queries and keys that are rotated already."""
+        """``attention_matrix`` of queries and keys that are turned already."""
         s = (q * self.config.head_dim**-0.5) @ k.mT
         if self.config.scores == "softmax":
             return masked_softmax(s, allowed)
@@ -122,22 +123,25 @@ class DiagAttention(Attention):
         matrix_BHGWW = self.dropout(self.attention_matrix(q_BHGWD, k_BHGWD, allowed))
         return (matrix_BHGWW @ v_BHGWD).flatten(2, 3)
 
+    def state_shapes(self) -> StateShapes:
+        shape = (self.config.block_size, self.config.head_dim)
+        return {"keys": shape, "values": shape}
+
     def state_after(self, k: Tensor, v: Tensor) -> State:
         w, n = self.config.block_size, k.shape[2]
-        current = slice(n - n % w, n)  # a block that is full is nobody's concern any more
-        _, k = self.turned(k, k, period=w)
-        return {name: F.pad(widen(x[:, :, current]), (0, 0, 0, w - n % w)) for name, x in (("keys", k), ("values", v))}
+        k, v = (widen(x[:, :, n - n % w :]) for x in (k, v))  # a block that is full is nobody's concern any more
+        (k,) = self.turned(k)
+        return {name: F.pad(x, (0, 0, 0, w - n % w)) for name, x in (("keys", k), ("values", v))}
 
     def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
         q, k, v = widen(q), widen(k), widen(v)
         q, k = self.turned(q, k, start=position, period=self.config.block_size)
         keys, values, slot = state["keys"], state["values"], position % self.config.block_size
         keys[:, :, slot], values[:, :, slot] = k[:, :, 0], v[:, :, 0]
-        seen = slice(slot + 1)
-        t = self._matrix(q, keys[:, :, seen], None) @ values[:, :, seen]
+        seen = slice(slot + 1)  # beyond it stands what is left of the block before
+        t = self.dropout(self._matrix(q, keys[:, :, seen], None)) @ values[:, :, seen]
         return self.finish(t), {"keys": keys, "values": values}
 
-    def flops(self, length: int) -> int:
-        """Quadratic in the block, linear in the length; a shorter last block counts as such."""
-        w, heads, d = self.config.block_size, self.config.heads, self.config.head_dim
-        return 4 * heads * d * (length // w * w * w + (length % w) ** 2)
+    def head_flops(self, length: int) -> int:
+        w = self.config.block_size
+        return 4 * self.config.head_dim * (length // w * w * w + (length % w) ** 2)

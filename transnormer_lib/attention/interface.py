@@ -3,13 +3,14 @@
 Shapes: B batch, H heads, N length, D head_dim.
 
 A mechanism subclasses ``Attention`` and writes ``attention_matrix`` (the [N, N] matrix that multiplies the
-values, its specification), ``chunked`` (the fast form), ``recurrence`` (one token, given a state), ``state_after``
-(the state after a prefix) and ``flops``. It may override
+values, its specification), ``chunked`` (the fast form) and ``head_flops``; for decoding ``state_shapes``,
+``state_after`` (the state after a prefix) and ``recurrence`` (one token, given a state). It may override
 
 - ``finish``   what happens to the product of matrix and values, such as NormAttention's norm;
 - ``weights``  what ``return_weights`` shows, where the matrix itself is not a set of weights;
 - ``allowed``  which keys a query may see, beyond causality and padding;
-- ``kernels``  Triton kernels by device type, which ``impl="auto"`` then prefers.
+- ``kernels``  Triton kernels by device type, which ``impl="auto"`` then prefers. A kernel gets q and k as they came:
+  to turn them, where the config is rotary, is its own matter, and so is dropout.
 
 This file holds no mechanism and no arithmetic but ``matrix @ values``.
 """
@@ -24,15 +25,20 @@ from typing import Any, ClassVar, Literal, overload
 import torch
 from torch import Tensor, nn
 
-from transnormer_lib.attention.norms import widen
-from transnormer_lib.attention.rotary import ROTARY_NAMES, RotaryName, build_rotary
+from transnormer_lib.attention.norms import wide_dtype, widen
+from transnormer_lib.attention.recurrent import (
+    State,
+    StateShapes,
+    at_position,
+    check_causal,
+    check_state,
+    check_step,
+    empty_state,
+)
+from transnormer_lib.attention.rotary import RotaryName, build_rotary, check_rotary
 
 Impl = Literal["auto", "reference", "chunked", "triton"]
 IMPLS: tuple[str, ...] = ("auto", "reference", "chunked", "triton")
-
-# Everything a mechanism remembers between two tokens, as tensors, so that it can be saved and restored. Each state
-# holds the number of tokens read, an int64 scalar on the CPU, under "position".
-State = dict[str, Tensor]
 
 # (the module, q_BHND, k_BHND, v_BHND, key_padding_mask_BN or None) -> o_BHND
 Kernel = Callable[["Attention", Tensor, Tensor, Tensor, Tensor | None], Tensor]
@@ -73,7 +79,7 @@ class AttentionConfig:
     causal: bool = False  # a query sees itself and what stands before it
     impl: Impl = "auto"  # triton where a kernel for the device exists, else chunked
     chunk_size: int = 64  # tokens per chunk of the causal chunked product; softmax and diag have none
-    rotary: RotaryName = "none"  # relative positions of queries and keys (attention.rotary)
+    rotary: RotaryName = "none"  # turns queries and keys by their positions; released TransNormer: lrpe
 
     def __post_init__(self) -> None:
         check_count("heads", self.heads)
@@ -81,9 +87,7 @@ class AttentionConfig:
         check_flag("causal", self.causal)
         check_choice("impl", self.impl, IMPLS)
         check_count("chunk_size", self.chunk_size)
-        check_choice("rotary", self.rotary, ROTARY_NAMES)
-        if self.rotary != "none" and self.head_dim % 2:
-            raise ValueError(f"head_dim={self.head_dim!r}: must be even for rotary={self.rotary!r}")
+        check_rotary(self.rotary, self.head_dim)
 
 
 class Attention(nn.Module):
@@ -115,19 +119,24 @@ class Attention(nn.Module):
         """The fast PyTorch form: the same numbers as ``reference``, o_BHND."""
         raise NotImplementedError
 
+    def state_shapes(self) -> StateShapes:
+        """The names of the state's tensors and their shapes beyond [B, H]."""
+        raise NotImplementedError
+
+    def state_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """The dtype of the state's tensors where q, k and v have ``dtype``: float32 for the half dtypes."""
+        return wide_dtype(dtype)
+
     def state_after(self, k: Tensor, v: Tensor) -> State:
-        """The state after the tokens with keys and values k, v [B, H, N, D], "position" left out; N may be 0."""
+        """The state after the tokens with keys and values k, v [B, H, N, D], "position" left out."""
         raise NotImplementedError
 
     def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
         """The output [B, H, 1, D] of the next token, whose q, k, v are [B, H, 1, D], and the state after it."""
         raise NotImplementedError
 
-    def flops(self, length: int) -> int:
-        """Floating-point operations of a forward pass over one sequence, all heads, in the PyTorch form that runs.
-
-        Matrix products alone; a multiply-add counts two.
-        """
+    def head_flops(self, length: int) -> int:
+        """``flops`` of one head."""
         raise NotImplementedError
 
     def finish(self, t: Tensor) -> Tensor:
@@ -153,42 +162,52 @@ class Attention(nn.Module):
     def initial_state(
         self, batch: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> State:
-        """The state before the first token of ``batch`` sequences whose q, k, v will be of ``dtype``."""
-        self._check_recurrent()
-        check_count("batch", batch)
-        none = torch.empty(batch, self.config.heads, 0, self.config.head_dim, dtype=dtype, device=device)
-        return {**self.state_after(none, none), "position": torch.tensor(0)}
+        """The state before the first token of ``batch`` sequences, for q, k, v of ``dtype`` on ``device``.
 
+        Raises ValueError where the config is not causal or ``batch`` is below 1.
+        """
+        check_causal(self.config.causal)
+        check_count("batch", batch)
+        return empty_state(self.state_shapes(), batch, self.config.heads, self.state_dtype(dtype), device)
+
+    @torch.no_grad()
     def prefill(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, State]:
-        """o [B, H, N, D] in the parallel form, and the state after the last token; causal mechanisms only."""
-        self._check_recurrent()
+        """(o_BHND, the state after the last token) for q, k, v [B, H, N, D]: N steps in the parallel form.
+
+        For decoding: no gradient is recorded. Raises ValueError where the config is not causal, and as ``forward``.
+        """
+        check_causal(self.config.causal)
         o = self(q, k, v)
         with _without_autocast(q.device.type):
-            return o, {**self.state_after(k, v), "position": torch.tensor(q.shape[2])}
+            return o, at_position(self.state_after(k, v), q.shape[2])
 
+    @torch.no_grad()
     def step(self, q_BHD: Tensor, k_BHD: Tensor, v_BHD: Tensor, state: State) -> tuple[Tensor, State]:
-        """o [B, H, D] of the next token, equal to the parallel form's, and the state after it.
+        """(o [B, H, D] of the next token, equal to the parallel form's, the state after it).
 
-        ``state`` is used up: its memory may be written to. Raises ValueError for a mechanism that is not causal and
-        for shapes that do not fit.
+        ``state`` is used up: its memory may be written to. For decoding: no gradient is recorded. Raises ValueError
+        where the config is not causal, and for shapes, dtypes or a state that do not fit.
         """
-        self._check_recurrent()
-        for name, x in (("q", q_BHD), ("k", k_BHD), ("v", v_BHD)):
-            expected = (q_BHD.shape[0], self.config.heads, self.config.head_dim)
-            if tuple(x.shape) != expected:
-                raise ValueError(f"{name}.shape={tuple(x.shape)}: must be [B, H, D] = {expected}")
+        check_causal(self.config.causal)
+        check_step(self.config.heads, self.config.head_dim, q_BHD, k_BHD, v_BHD)
+        check_state(state, self.state_shapes(), self.state_dtype(q_BHD.dtype), q_BHD)
         position = int(state["position"])
         with _without_autocast(q_BHD.device.type):
             o_BH1D, after = self.recurrence(q_BHD[:, :, None], k_BHD[:, :, None], v_BHD[:, :, None], state, position)
-        return o_BH1D[:, :, 0].to(q_BHD.dtype), {**after, "position": torch.tensor(position + 1)}
+        return o_BH1D[:, :, 0].to(q_BHD.dtype), at_position(after, position + 1)
 
-    def turned(self, x: Tensor, y: Tensor, start: int = 0, period: int = 0) -> tuple[Tensor, Tensor]:
-        """x and y [..., N, D] rotated to their positions, where the config asks for it; see ``rotary.Rotary``."""
-        return (x, y) if self.rotary is None else self.rotary(x, y, start, period)
+    def flops(self, length: int) -> int:
+        """Floating-point operations of a forward pass of the chunked form over one sequence, all heads.
 
-    def _check_recurrent(self) -> None:
-        if not self.config.causal:
-            raise ValueError("causal=False: only a causal mechanism has a recurrent form")
+        Matrix products alone, a multiply-add as two: what is elementwise, such as rotations and norms, is left out.
+        Raises ValueError for a length below 1.
+        """
+        check_count("length", length)
+        return self.config.heads * self.head_flops(length)
+
+    def turned(self, *tensors: Tensor, start: int = 0, period: int = 0) -> tuple[Tensor, ...]:
+        """Tensors [..., N, D] turned to their positions, where the config asks for it; see ``rotary.Rotary``."""
+        return tensors if self.rotary is None else self.rotary(*tensors, start=start, period=period)
 
     def reference(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """The specification: the output and the attention matrix it was made with, quadratic in N."""
@@ -247,7 +266,8 @@ class Attention(nn.Module):
         ``key_padding_mask`` [B, N] is True on padding: such a key contributes nothing to any output,
         whatever its content. A query that may see no key gets zeros. Padded queries get an output too, which
         means nothing. Half-precision inputs are summed in float32 and returned in their own dtype.
-        ``return_weights`` is for analysis: it takes the reference form and memory quadratic in N.
+        ``return_weights`` is for analysis: it takes the reference form and memory quadratic in N, and shows the
+        weights before dropout.
         Raises ValueError or TypeError where shapes, dtypes, devices or the mask do not fit.
         """
         check_inputs(self.config, q, k, v, key_padding_mask)

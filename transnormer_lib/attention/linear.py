@@ -3,6 +3,9 @@
 Eq. 3 of "The Devil in Linear Transformer" is O = Δ^-1 φ(Q) [φ(K)^T V]: ``linear`` divides by
 Δ_i = Σ_j φ(q_i)·φ(k_j), ``linear-unscaled`` does not (Table 1, "1 + elu w/o scaling").
 
+With ``rotary`` the features φ(q) and φ(k) are turned, as in the released models (OpenNLPLab/fairseq-evo@38fa81f), and
+the denominator keeps them as they were (Su et al., 2021, Eq. 19).
+
 Shapes: B batch, H heads, N length, D head_dim.
 """
 
@@ -13,15 +16,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from transnormer_lib.attention.chunked import (
-    causal_product,
-    full_product,
-    product_and_normaliser,
-    product_flops,
-)
+from transnormer_lib.attention.chunked import causal_product, full_product, product_and_normaliser, product_flops
 from transnormer_lib.attention.feature_maps import feature_map
-from transnormer_lib.attention.interface import Attention, AttentionConfig, State
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.norms import widen
+from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
 
 
@@ -49,18 +48,18 @@ class UnscaledLinearConfig(AttentionConfig):
 class UnscaledLinearAttention(Attention):
     """o_i = Σ_j s_ij v_j with s_ij = φ(q_i)·φ(k_j): Eq. 13 with φ. Its weights are S itself.
 
-    Rotary positions turn φ(q) and φ(k), after φ as in the release. The state is φ(K)^T V, [B, H, D, D].
+    The recurrent state is φ(K)^T V, [B, H, D, D].
     """
 
     config: UnscaledLinearConfig
 
     def features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """(φ(q), φ(k)), not rotated."""
+        """(φ(q), φ(k)), not turned."""
         phi = feature_map(self.config.phi)
         return phi(widen(q)), phi(widen(k))
 
     def scores(self, q: Tensor, k: Tensor, allowed: Tensor | None = None) -> Tensor:
-        """S of Eq. 6, s_ij = φ(q_i)·φ(k_j), [..., N, N], rotated; zero where ``allowed`` is False."""
+        """S of Eq. 6, s_ij = φ(q_i)·φ(k_j), of the turned features; zero where ``allowed`` is False."""
         phi_q, phi_k = self.turned(*self.features(q, k))
         s = phi_q @ phi_k.mT
         return s if allowed is None else s.masked_fill(~allowed, 0.0)
@@ -69,7 +68,7 @@ class UnscaledLinearAttention(Attention):
         return self.scores(q, k, allowed)
 
     def masked_features(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """(φ(q), φ(k)), not rotated, with φ(k) zero on padding: a key without features is in no sum."""
+        """(φ(q), φ(k)), not turned, with φ(k) zero on padding: a key without features is in no sum."""
         phi_q, phi_k = self.features(q, k)
         if key_padding_mask is not None:
             phi_k = phi_k.masked_fill(key_padding_mask[:, None, :, None], 0.0)
@@ -84,20 +83,24 @@ class UnscaledLinearAttention(Attention):
             return causal_product(phi_q, phi_k, v, self.config.chunk_size)
         return full_product(phi_q, phi_k, v)
 
+    def state_shapes(self) -> StateShapes:
+        return {"kv": (self.config.head_dim, self.config.head_dim)}
+
     def state_after(self, k: Tensor, v: Tensor) -> State:
-        _, phi_k = self.turned(*self.features(k, k))
+        (phi_k,) = self.turned(feature_map(self.config.phi)(widen(k)))
         return {"kv": phi_k.mT @ widen(v)}
 
     def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
         phi_q, phi_k = self.turned(*self.features(q, k), start=position)
-        kv = state["kv"] + phi_k.mT @ widen(v)
+        kv = state["kv"].addcmul_(phi_k.mT, widen(v))
         return self.finish(phi_q @ kv), {"kv": kv}
 
-    def flops(self, length: int) -> int:
-        """Linear in the length, beyond one chunk."""
-        d = self.config.head_dim
+    def head_flops(self, length: int) -> int:
+        return self._product_flops(length, self.config.head_dim)
+
+    def _product_flops(self, length: int, e: int) -> int:
         chunk_size = self.config.chunk_size if self.config.causal else None
-        return self.config.heads * product_flops(length, d, d, chunk_size)
+        return product_flops(length, self.config.head_dim, e, chunk_size)
 
 
 @dataclass(frozen=True)
@@ -117,8 +120,8 @@ class LinearConfig(UnscaledLinearConfig):
 class LinearAttention(UnscaledLinearAttention):
     """o_i = Σ_j s_ij v_j / Σ_j s_ij, Eq. 3. With φ ≥ 0 each output is an average of values.
 
-    Rotary positions turn the numerator alone: a rotated score can be negative, and a sum of such scores can be zero.
-    The state holds φ(K)^T V and Σ_j φ(k_j).
+    With ``rotary`` it is no average: a turned score can be negative, which is why the denominator's are not turned.
+    The recurrent state holds φ(K)^T V and Σ_j φ(k_j).
     """
 
     config: LinearConfig
@@ -138,26 +141,26 @@ class LinearAttention(UnscaledLinearAttention):
         if self.rotary is None:
             t, z = product_and_normaliser(phi_q, phi_k, widen(v), self.config.causal, self.config.chunk_size)
         else:
-            t = self._product(*self.turned(phi_q, phi_k), widen(v))
             sums = phi_k.cumsum(-2) if self.config.causal else phi_k.sum(-2, keepdim=True)
             z = (phi_q * sums).sum(-1, keepdim=True)
+            phi_q, phi_k = self.turned(phi_q, phi_k)
+            t = self._product(phi_q, phi_k, widen(v))
         return t / z.clamp(min=self.config.denominator_floor)
 
+    def state_shapes(self) -> StateShapes:
+        return {**super().state_shapes(), "z": (self.config.head_dim,)}
+
     def state_after(self, k: Tensor, v: Tensor) -> State:
-        _, phi_k = self.features(k, k)
-        return {**super().state_after(k, v), "z": phi_k.sum(-2)}
+        return {**super().state_after(k, v), "z": feature_map(self.config.phi)(widen(k)).sum(-2)}
 
     def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
         phi_q, phi_k = self.features(q, k)
-        z_BHD = state["z"] + phi_k[:, :, 0]
+        z_BHD = state["z"].add_(phi_k[:, :, 0])
         delta = (phi_q @ z_BHD[..., None]).clamp(min=self.config.denominator_floor)
         phi_q, phi_k = self.turned(phi_q, phi_k, start=position)
-        kv = state["kv"] + phi_k.mT @ widen(v)
+        kv = state["kv"].addcmul_(phi_k.mT, widen(v))
         return phi_q @ kv / delta, {"kv": kv, "z": z_BHD}
 
-    def flops(self, length: int) -> int:
-        if self.rotary is not None:  # the denominator is a sum of elementwise products
-            return super().flops(length)
-        d = self.config.head_dim
-        chunk_size = self.config.chunk_size if self.config.causal else None
-        return self.config.heads * product_flops(length, d, d + 1, chunk_size)
+    def head_flops(self, length: int) -> int:
+        # Without rotary the denominator is one more column of values, with it a sum of elementwise products.
+        return self._product_flops(length, self.config.head_dim + (self.rotary is None))

@@ -10,7 +10,8 @@ from typing import Literal, overload
 import torch
 from torch import Tensor, nn
 
-from transnormer_lib.attention.interface import Attention, State
+from transnormer_lib.attention.interface import Attention
+from transnormer_lib.attention.recurrent import State
 
 
 class MultiHeadAttention(nn.Module):
@@ -54,15 +55,18 @@ class MultiHeadAttention(nn.Module):
 
         ``key_padding_mask`` [B, N] is True on padding. Raises ValueError for an x of another shape.
         """
-        dim = self.q_proj.in_features
-        if x.ndim != 3 or x.shape[-1] != dim:
-            raise ValueError(f"x.shape={tuple(x.shape)}: must be [B, N, {dim}]")
+        self._check(x, "[B, N, {dim}]")
         q_BHND, k_BHND, v_BHND = self._heads(x)
         if return_weights:
             o_BHND, w_BHNN = self.attention(q_BHND, k_BHND, v_BHND, key_padding_mask, return_weights=True)
             return self.out_proj(o_BHND.transpose(1, 2).flatten(2)), w_BHNN
         o_BHND = self.attention(q_BHND, k_BHND, v_BHND, key_padding_mask)
         return self.out_proj(o_BHND.transpose(1, 2).flatten(2))
+
+    def _check(self, x: Tensor, shape: str) -> None:
+        dim = self.q_proj.in_features
+        if x.ndim != shape.count(",") + 1 or x.shape[-1] != dim:
+            raise ValueError(f"x.shape={tuple(x.shape)}: must be {shape.format(dim=dim)}")
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """q, k, v [B, H, N, D] of x [B, N, dim]."""
@@ -75,16 +79,20 @@ class MultiHeadAttention(nn.Module):
     def initial_state(
         self, batch: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> State:
-        """The state before the first token; see ``Attention.initial_state``."""
+        """The state before the first token, as ``Attention.initial_state``: ``dtype`` is that of the projections."""
         return self.attention.initial_state(batch, dtype, device)
 
+    @torch.no_grad()
     def prefill(self, x_BND: Tensor) -> tuple[Tensor, State]:
-        """y [B, N, dim] for x [B, N, dim] in the parallel form, and the state after the last token."""
+        """(y [B, N, dim], the state after the last token) for x [B, N, dim], as ``Attention.prefill``."""
+        self._check(x_BND, "[B, N, {dim}]")
         o_BHND, state = self.attention.prefill(*self._heads(x_BND))
         return self.out_proj(o_BHND.transpose(1, 2).flatten(2)), state
 
+    @torch.no_grad()
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
-        """y [B, dim] of the next token x [B, dim], and the state after it; ``state`` is used up."""
+        """(y [B, dim], the state after it) for the next token x [B, dim], as ``Attention.step``."""
+        self._check(x_BD, "[B, {dim}]")
         q_BHD, k_BHD, v_BHD = (x[:, :, 0] for x in self._heads(x_BD[:, None]))
         o_BHD, state = self.attention.step(q_BHD, k_BHD, v_BHD, state)
         return self.out_proj(o_BHD.flatten(1)), state

@@ -79,7 +79,7 @@ class ScaleNorm(nn.Module):
         wide = widen(x)
         # vector_norm's gradient at zero is zero, so a row of zeros has a finite one.
         length = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).clamp(min=self.eps)
-        gain = self.size**0.5 if self.gain is None else self.gain
+        gain = self.size**0.5 if self.gain is None else widen(self.gain)
         return (wide * (gain / length)).to(x.dtype)
 
     def extra_repr(self) -> str:

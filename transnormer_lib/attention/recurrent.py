@@ -1,4 +1,4 @@
-"""What the recurrent forms share: the state, the checks of a step's inputs, and the cache of keys and values.
+"""What the recurrent forms share: the state, its checks, and the cache that doubles.
 
 A causal mechanism is a recurrence as well: o_i follows from q_i, k_i, v_i and a state that holds what it needs to know
 of all earlier tokens. For linear attention that is the sum of k_j v_j^T, whose size does not depend on the length; for
@@ -9,73 +9,81 @@ Shapes: B batch, H heads, D head_dim, L room in a cache.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-# Everything a step needs besides its token; "position" is the number of tokens read, an int64 scalar on the CPU, so
-# that reading it waits for no other device. Can be saved with torch.save and safetensors and restored.
+# Everything a mechanism remembers between two tokens, as contiguous tensors, so that it can be saved and restored.
+# Each state holds the number of tokens read, an int64 scalar, under "position": on the CPU, so that reading it waits
+# for no other device.
 State = dict[str, Tensor]
 
-_FIRST_ROOM = 64  # tokens that a new cache has room for
+# By name, the shape of a state's tensor beyond [B, H]; GROWS stands for room that grows with the position.
+StateShapes = Mapping[str, tuple[int, ...]]
+GROWS = -1
+
+_SMALLEST_CACHE = 16  # tokens
 
 
-def with_position(state: State, position: int) -> State:
-    """``state`` and the number of tokens it has seen."""
+def at_position(state: State, position: int) -> State:
+    """``state`` with the number of tokens it has read."""
     return {**state, "position": torch.tensor(position, dtype=torch.int64)}
+
+
+def empty_state(shapes: StateShapes, batch: int, heads: int, dtype: torch.dtype, device: torch.device | str) -> State:
+    """The state of zeros before the first token."""
+    rooms = {name: [_SMALLEST_CACHE if size == GROWS else size for size in shape] for name, shape in shapes.items()}
+    tensors = {name: torch.zeros(batch, heads, *room, dtype=dtype, device=device) for name, room in rooms.items()}
+    return at_position(tensors, 0)
+
+
+def with_room(cache_BHLD: Tensor) -> Tensor:
+    """A copy of a full cache with at least as much room again: n tokens appended so cost O(n) copies in all."""
+    return F.pad(cache_BHLD, (0, 0, 0, max(cache_BHLD.shape[2], _SMALLEST_CACHE)))
 
 
 def check_causal(causal: bool) -> None:
     """Refuse a recurrent form where a token sees later ones."""
     if not causal:
-        raise ValueError("causal=False: only causal attention has a recurrent form, since no token may see later ones")
+        raise ValueError("causal=False: only a causal mechanism has a recurrent form")
 
 
-def check_step(heads: int, head_dim: int, tokens: dict[str, Tensor]) -> None:
-    """Refuse q, k, v of one token that do not fit the config or each other, in one line."""
-    q_BHD = tokens["q"]
-    for name, x in tokens.items():
+def check_step(heads: int, head_dim: int, q_BHD: Tensor, k_BHD: Tensor, v_BHD: Tensor) -> None:
+    """Refuse q, k, v of one token that do not fit the config or each other: ValueError in one line."""
+    for name, x in (("q", q_BHD), ("k", k_BHD), ("v", v_BHD)):
         shape = tuple(x.shape)
-        if len(shape) != 3 or shape[1:] != (heads, head_dim):
-            raise ValueError(f"{name}.shape={shape}: must be [B, {heads}, {head_dim}], one token per sequence")
-        if x.shape != q_BHD.shape:
-            raise ValueError(f"{name}.shape={shape}: must equal q.shape={tuple(q_BHD.shape)}")
+        if len(shape) != 3 or shape[1:] != (heads, head_dim) or shape != q_BHD.shape:
+            expected = f"[B, {heads}, {head_dim}]" if x is q_BHD else f"q's [B, H, D] = {tuple(q_BHD.shape)}"
+            raise ValueError(f"{name}.shape={shape}: must be {expected}, one token per sequence")
         if not x.is_floating_point() or x.dtype != q_BHD.dtype:
             raise ValueError(f"{name}.dtype={x.dtype}: must be a floating-point dtype, the same for q, k and v")
 
 
-def check_state(state: State, like: State, q_BHD: Tensor, grows: bool) -> None:
-    """Refuse a state that was not made for such tokens, in one line.
-
-    ``like`` is an empty state of the mechanism for one sequence, on any device: its names, dtypes and all sizes but the
-    batch, and the room in a cache that ``grows``, must be those of ``state``.
-    """
-    if set(state) != {*like, "position"}:
-        raise ValueError(f"state={sorted(state)}: must hold {', '.join(sorted({*like, 'position'}))}")
-    for name, expected in like.items():
-        x = state[name]
-        shape = [q_BHD.shape[0], *expected.shape[1:]]
-        if grows and x.ndim == len(shape):
-            shape[2] = x.shape[2]
-        if list(x.shape) != shape:
+def check_state(state: State, shapes: StateShapes, dtype: torch.dtype, q_BHD: Tensor) -> None:
+    """Refuse a state that was made for other tokens than q, or by another mechanism: ValueError in one line."""
+    if set(state) != {*shapes, "position"}:
+        raise ValueError(f"state={sorted(state)}: must hold {', '.join(sorted({*shapes, 'position'}))}")
+    position = state["position"]
+    if position.dtype != torch.int64 or position.ndim or position < 0:
+        raise ValueError(f"state['position']={position}: must be the number of tokens read, an int64 scalar")
+    for name, shape in shapes.items():
+        x, expected = state[name], (*q_BHD.shape[:2], *shape)
+        fits = len(x.shape) == len(expected) and all(
+            size in (there, GROWS) for there, size in zip(x.shape, expected, strict=True)
+        )
+        if not fits:
+            sizes = ", ".join("any" if size == GROWS else str(size) for size in expected)
             raise ValueError(
-                f"state[{name!r}].shape={tuple(x.shape)}: must be {tuple(shape)}, as q.shape={tuple(q_BHD.shape)} and "
-                "the config say"
+                f"state[{name!r}].shape={tuple(x.shape)}: must be ({sizes}) for q.shape={tuple(q_BHD.shape)}"
             )
-        if x.dtype != expected.dtype or x.device != q_BHD.device:
+        if GROWS in shape and x.shape[2] < position:
             raise ValueError(
-                f"state[{name!r}] is {x.dtype} on {x.device}: must be {expected.dtype} on {q_BHD.device}, "
-                f"as q.dtype={q_BHD.dtype} says"
+                f"state[{name!r}].shape={tuple(x.shape)}: has no room for state['position']={position} tokens"
             )
-
-
-def room_for(n: int) -> int:
-    """The room [tokens] of a cache that holds n tokens and will get one more: at most 2n, or the smallest cache."""
-    return max(_FIRST_ROOM, 1 << n.bit_length())
-
-
-def grown(cache_BHLD: Tensor, room: int) -> Tensor:
-    """A copy of the cache with zeros behind it up to ``room`` tokens."""
-    b, h, n, d = cache_BHLD.shape
-    larger = cache_BHLD.new_zeros(b, h, room, d)
-    larger[:, :, :n] = cache_BHLD
-    return larger
+        if x.dtype != dtype or x.device != q_BHD.device:
+            raise ValueError(
+                f"state[{name!r}] is {x.dtype} on {x.device}: must be {dtype} on {q_BHD.device}, as for q of "
+                f"{q_BHD.dtype}"
+            )

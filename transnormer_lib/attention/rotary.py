@@ -12,6 +12,7 @@ Shapes: B batch, H heads, N length, D head_dim.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -36,6 +37,7 @@ class Rotary(nn.Module):
 
     ``lrpe`` has the parameter ``theta`` [D/2] in radians per token, initially 10000^(−2m/D), and the persistent
     buffer ``reflection_D``, a unit vector. Without a generator the latter comes from torch's global random state.
+    Both stay in float32 where a model is cast to a half dtype.
     Raises ValueError for an odd ``head_dim``.
     """
 
@@ -46,8 +48,9 @@ class Rotary(nn.Module):
         check_rotary("lrpe" if learned else "rope", head_dim)
         self.head_dim, self.learned = head_dim, learned
         if learned:
-            self.theta = nn.Parameter(torch.empty(head_dim // 2))
-            self.register_buffer("reflection_D", torch.empty(head_dim))
+            dtype = wide_dtype(torch.get_default_dtype())
+            self.theta = nn.Parameter(torch.empty(head_dim // 2, dtype=dtype))
+            self.register_buffer("reflection_D", torch.empty(head_dim, dtype=dtype))
             self.reset_parameters(generator)
 
     @torch.no_grad()
@@ -58,17 +61,31 @@ class Rotary(nn.Module):
             nn.init.normal_(self.reflection_D, generator=generator)
             self.reflection_D /= torch.linalg.vector_norm(self.reflection_D)
 
-    def forward(self, x: Tensor, y: Tensor, start: int = 0, period: int = 0) -> tuple[Tensor, Tensor]:
-        """x and y [..., N, D], such as queries and keys, turned by their positions start, start + 1, …
+    def forward(self, *tensors: Tensor, start: int = 0, period: int = 0) -> tuple[Tensor, ...]:
+        """Tensors [..., N, D] of one dtype, such as q and k, turned by their positions start, start + 1, …
 
         With a ``period`` positions are taken modulo it. The results have their inputs' dtype; half-precision ones are
         turned in float32.
         """
+        x = tensors[0]
         positions_N = torch.arange(start, start + x.shape[-2], device=x.device)
         if period:
-            positions_N %= period
+            positions_N = positions_N % period
         turns = self._turns(positions_N, wide_dtype(x.dtype))
-        return self._turn(x, turns), self._turn(y, turns)
+        if not self.learned:
+            return tuple(_turned(widen(x), turns).to(x.dtype) for x in tensors)
+        u = self.reflection_D.to(wide_dtype(x.dtype))
+        back = -2 * u / u.square().sum()  # drawn in float32, u is no unit vector to float64
+        reflected = [torch.addcmul(x, (x * u).sum(-1, keepdim=True), back) for x in map(widen, tensors)]
+        return tuple(_turned(y, turns).to(x.dtype) for x, y in zip(tensors, reflected, strict=True))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Rotary:
+        # A position multiplies what θ is off by: rounded to bfloat16 it would be a radian at a distance of some 500.
+        def wide(x: Tensor) -> Tensor:
+            y = fn(x)
+            return y if y.dtype == wide_dtype(y.dtype) else widen(x).to(y.device)
+
+        return super()._apply(wide, recurse)
 
     def _initial_angles(self, device: torch.device) -> Tensor:
         """10000^(−2m/D) for m = 0 … D/2 − 1, in float64."""
@@ -82,19 +99,16 @@ class Rotary(nn.Module):
         angles = positions_N.double()[:, None] * theta
         return torch.complex(angles.cos().to(dtype), angles.sin().to(dtype))
 
-    def _turn(self, x: Tensor, turns: Tensor) -> Tensor:
-        dtype, x = x.dtype, widen(x)
-        if self.learned:
-            u = self.reflection_D.to(x.dtype)
-            # x − 2 (x·u) u / (u·u); u may have been rounded by a cast of the model and is then no unit vector.
-            x = torch.addcmul(x, (x * u).sum(-1, keepdim=True), -2 * u / u.square().sum())
-        pairs = x.unflatten(-1, (-1, 2))
-        if any(step % 2 for step in pairs.stride()[:-1]) or pairs.stride(-1) != 1 or pairs.storage_offset() % 2:
-            pairs = pairs.clone(memory_format=torch.contiguous_format)  # no pair may start at an odd place in memory
-        return torch.view_as_real(torch.view_as_complex(pairs) * turns).flatten(-2).to(dtype)
-
     def extra_repr(self) -> str:
         return f"{self.head_dim}, learned={self.learned}"
+
+
+def _turned(x: Tensor, turns: Tensor) -> Tensor:
+    """x [..., N, D] with its neighbouring pairs as complex numbers times turns [N, D/2]."""
+    pairs = x.unflatten(-1, (-1, 2))
+    if any(step % 2 for step in pairs.stride()[:-1]) or pairs.stride(-1) != 1 or pairs.storage_offset() % 2:
+        pairs = pairs.clone(memory_format=torch.contiguous_format)  # no pair may start at an odd place in memory
+    return torch.view_as_real(torch.view_as_complex(pairs) * turns).flatten(-2)
 
 
 def build_rotary(rotary: RotaryName, head_dim: int) -> Rotary | None:

@@ -11,10 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transnormer_lib.attention.interface import Attention, AttentionConfig, State, check_dropout
+from transnormer_lib.attention.interface import Attention, AttentionConfig, check_dropout
+from transnormer_lib.attention.recurrent import GROWS, State, StateShapes, with_room
 from transnormer_lib.attention.registry import register
-
-_SMALLEST_CACHE = 16  # tokens
 
 
 def masked_softmax(s: Tensor, allowed: Tensor | None) -> Tensor:
@@ -46,8 +45,10 @@ class SoftmaxAttention(Attention):
     """p_ij = softmax_j(q_i·k_j / sqrt(D)), o_i = Σ_j p_ij v_j.
 
     The chunked form is PyTorch's fused attention, whose time stays quadratic in N. Its memory is linear, but
-    for causal attention with a padding mask, which needs a boolean [B, 1, N, N]. Its state is a cache of all keys
-    and values, which grows with the position; its capacity doubles, so that a token costs no copy on average.
+    for causal attention with a padding mask, which needs a boolean [B, 1, N, N], and for dropout on a CPU, which
+    PyTorch has no fused form for. The recurrent state is a cache of all keys and values, whose room doubles when it is
+    full. ``flops`` counts all pairs of tokens, also in a causal mechanism, as PyTorch's own counter does: it is up to
+    the kernel what it skips above the diagonal.
     """
 
     config: SoftmaxConfig
@@ -58,31 +59,34 @@ class SoftmaxAttention(Attention):
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k = self.turned(q, k)
-        p = self.config.dropout if self.training else 0.0
+        p = self._dropout_p()
         if key_padding_mask is None:
             return F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=self.config.causal)
         allowed = self.allowed(q.shape[2], key_padding_mask, q.device)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=p)
 
+    def state_shapes(self) -> StateShapes:
+        return {"keys": (GROWS, self.config.head_dim), "values": (GROWS, self.config.head_dim)}
+
+    def state_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        return dtype  # nothing is summed in it
+
     def state_after(self, k: Tensor, v: Tensor) -> State:
-        _, k = self.turned(k, k)
-        return {"keys": _with_room(k), "values": _with_room(v)}
+        (k,) = self.turned(k)
+        return {"keys": with_room(k), "values": with_room(v)}
 
     def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
         q, k = self.turned(q, k, start=position)
         keys, values = state["keys"], state["values"]
         if position == keys.shape[2]:
-            keys, values = _with_room(keys), _with_room(values)
+            keys, values = with_room(keys), with_room(values)
         keys[:, :, position], values[:, :, position] = k[:, :, 0], v[:, :, 0]
         seen = slice(position + 1)
-        o = F.scaled_dot_product_attention(q, keys[:, :, seen], values[:, :, seen])
+        o = F.scaled_dot_product_attention(q, keys[:, :, seen], values[:, :, seen], dropout_p=self._dropout_p())
         return o, {"keys": keys, "values": values}
 
-    def flops(self, length: int) -> int:
-        """Quadratic. The part above the diagonal is counted too: it is up to the kernel whether it is skipped."""
-        return 4 * self.config.heads * length * length * self.config.head_dim
+    def _dropout_p(self) -> float:
+        return self.config.dropout if self.training else 0.0
 
-
-def _with_room(cache: Tensor) -> Tensor:
-    """A cache [B, H, C, D] with at least as much room again after what it holds."""
-    return F.pad(cache, (0, 0, 0, max(cache.shape[2], _SMALLEST_CACHE)))
+    def head_flops(self, length: int) -> int:
+        return 4 * length * length * self.config.head_dim

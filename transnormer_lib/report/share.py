@@ -35,6 +35,42 @@ def train_runs(project: Project, preset: str, wanted: Sequence[tuple[str, int]])
         say(f"  {runs[number].name}{outcome}: {done + 1} of {len(wanted)}, {time.perf_counter() - started:.0f} s")
 
 
+def train_lacking(
+    project: Project, preset: str, notebooks: Sequence[str], pattern: str | None, tracker: str | None
+) -> int:
+    """Train the runs of these notebooks that the store lacks, one after the other, without running a notebook.
+
+    Returns the exit code: 0 even where a run diverged, which is a result. Raises :class:`UserMistake` for parameters
+    that do not fit, and for a ``pattern`` that no run matches.
+    """
+    from fnmatch import fnmatch
+
+    from transnormer_lib import studies
+    from transnormer_lib.report.parameters import resolve
+    from transnormer_lib.training.config import RunConfig, RunRefused
+    from transnormer_lib.training.store import RunStore
+
+    store = RunStore()
+    runs: dict[str, RunConfig] = {}
+    for notebook in notebooks:
+        for config in studies.runs(notebook, resolve(project, preset, notebook)):
+            if pattern is None or fnmatch(config.name, pattern):
+                runs.setdefault(config.name + repr(config), config)
+    if pattern is not None and not runs:
+        raise UserMistake(f"run={pattern!r}: no run of preset {preset!r} has such a name")
+    lacking = [config for config in runs.values() if store.find(config) is None]
+    say(f"train: {len(lacking)} of {len(runs)} runs to make")
+    for done, config in enumerate(lacking, start=1):
+        started = time.perf_counter()
+        try:
+            record = store.get(config, tracker).record
+        except RunRefused as mistake:
+            raise UserMistake(f"{config.name}: {mistake}") from None
+        outcome = "" if record["status"] == "finished" else f", {record['status']}"
+        say(f"  {config.name}{outcome}: {done} of {len(lacking)}, {time.perf_counter() - started:.0f} s")
+    return 0
+
+
 def _place(text: str) -> tuple[str, int]:
     notebook, _, number = text.partition(":")
     if not number.isdecimal():

@@ -1,0 +1,44 @@
+"""A benchmark's figures belong together. How large they are is no property of the code, so nothing asserts it."""
+
+import json
+import statistics
+
+import pytest
+
+from transnormer_lib.analysis import benchmarks
+from transnormer_lib.analysis.benchmarks import Benchmark
+
+
+@pytest.fixture(scope="module")
+def attention() -> Benchmark:
+    return benchmarks.attention([64, 128], rounds=3)
+
+
+def test_ratios_are_medians_of_ratios_within_a_round(attention: Benchmark) -> None:
+    for length in (64, 128):
+        timings = {t.name: t for t in attention.timings if t.length == length}
+        assert timings.keys() == {"softmax", "norm", "linear", "diag"}
+        assert timings["softmax"].times_faster == 1.0
+        for t in timings.values():
+            ratios = [r / o for r, o in zip(timings["softmax"].seconds, t.seconds, strict=True)]
+            assert t.times_faster == statistics.median(ratios)
+            assert len(t.seconds) == 3
+
+
+def test_text_and_json_tell_the_same(attention: Benchmark) -> None:
+    values = json.loads(attention.as_json())
+    assert [t["name"] for t in values["timings"]] == [t.name for t in attention.timings]
+    assert len(attention.as_text().splitlines()) == 2 + len(attention.timings) + len(attention.notes)
+
+
+def test_memory_per_token_of_norm_attention_does_not_grow_with_the_length() -> None:
+    memory = benchmarks.attention([256, 1024], rounds=1).details["bytes_per_token"]
+    assert memory[1024] <= 1.1 * memory[256]
+
+
+def test_a_training_benchmark_measures_every_architecture_and_where_the_time_goes() -> None:
+    result = benchmarks.training([32], rounds=1)
+    assert [t.name for t in result.timings] == ["vanilla", "linear", "transnormer-t1", "transnormer-t2"]
+    for share in result.details["quick"].values():
+        assert 0 < share["matrix_products"] < 1
+        assert share["matrix_products"] + sum(share["others"].values()) <= 1 + 1e-9

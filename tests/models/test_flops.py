@@ -1,0 +1,64 @@
+"""The counted operations are those that PyTorch's own counter sees."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from transnormer_lib.data.batches import IGNORE
+from transnormer_lib.models.architectures import architecture, names
+from transnormer_lib.models.config import Kind, ModelConfig
+from transnormer_lib.models.flops import forward_flops, training_flops
+from transnormer_lib.models.language_model import build_model
+
+LENGTH = 48
+
+
+def config(name: str, kind: Kind, **fields: object) -> ModelConfig:
+    return architecture(
+        name,
+        kind=kind,
+        vocab_size=37,
+        max_length=LENGTH,
+        dim=16,
+        heads=2,
+        layers=2,
+        block_size=12,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def counted(config: ModelConfig, backward: bool) -> tuple[int, float]:
+    """Operations on one sequence of which a sixth of the positions is predicted by an encoder."""
+    # torch's counter does not know the fused attention of the CPU: the eager form has the same products.
+    if "softmax" in config.attention:
+        config = replace(config, attention_options={**config.attention_options, "softmax": {"impl": "reference"}})
+    model = build_model(config, seed=0)
+    ids = torch.randint(37, (1, LENGTH), generator=torch.Generator().manual_seed(0))
+    targets = ids.clone()
+    if config.kind == "encoder":
+        targets[:, LENGTH // 6 :] = IGNORE
+    with FlopCounterMode(display=False) as counter:
+        loss = model(ids, targets_BN=targets)
+        if backward:
+            loss.backward()
+    return counter.get_total_flops(), (targets != IGNORE).double().mean().item()
+
+
+@pytest.mark.parametrize("rotary", ["none", "lrpe"])
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+@pytest.mark.parametrize("name", names())
+def test_forward_operations_are_those_that_torch_counts(name: str, kind: Kind, rotary: str) -> None:
+    model = config(name, kind, rotary=rotary)
+    measured, share = counted(model, backward=False)
+    # A reflection is a product with one vector, which is no matrix product here.
+    assert forward_flops(model, LENGTH, predicted_share=share) == pytest.approx(measured, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["linear", "transnormer-t1", "transnormer-t2"])
+def test_a_backward_pass_costs_two_forward_ones(name: str) -> None:
+    model = config(name, "decoder")
+    measured, _ = counted(model, backward=True)
+    assert training_flops(model, LENGTH, sequences=1) == pytest.approx(measured, rel=0.02)
+    assert training_flops(model, LENGTH, sequences=5) == 5 * training_flops(model, LENGTH, sequences=1)

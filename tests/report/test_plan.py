@@ -1,0 +1,70 @@
+"""A plan says what would be trained, without data and without training."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transnormer_lib.cli import main
+from transnormer_lib.data import text
+from transnormer_lib.report.plan import Device, as_text, plan
+from transnormer_lib.report.project import Project, UserMistake
+
+ROOT = Path(__file__).resolve().parents[2]
+DEVICE = Device("a device", 1e12)
+
+
+@pytest.fixture(autouse=True)
+def no_data_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "load_text_corpus", lambda *_: pytest.fail("read data"))
+    monkeypatch.setattr("transnormer_lib.training.trainer.train", lambda *_, **__: pytest.fail("trained"))
+
+
+@pytest.mark.parametrize("preset", Project(ROOT).presets)
+def test_every_preset_can_be_planned(preset: str) -> None:
+    project = Project(ROOT)
+    runs = plan(project, preset, project.notebooks, DEVICE)
+    assert {run.notebook for run in runs} >= {"03_attention_dilution"}
+    assert all(type(run.parameters) is int and run.parameters > 0 and run.tokens > 0 < run.flops for run in runs)
+    assert preset in as_text(runs, DEVICE, preset)
+
+
+def test_the_models_of_table_4_are_planned_at_their_published_sizes() -> None:
+    runs = plan(Project(ROOT), "paper", ["04_autoregressive_lm"], DEVICE)
+    sizes = {re.sub(r"^causal-|-seed\d+$", "", run.run): round(run.parameters / 1e6, 2) for run in runs}
+    assert {sizes[name] for name in ("vanilla", "linear")} == {156.00}
+    assert {sizes[name] for name in ("transnormer-t1", "transnormer-t2")} == {155.99}
+    assert {run.tokens for run in runs} == {100_000 * 128 * 512}
+
+
+def test_hours_halve_on_a_device_twice_as_fast() -> None:
+    slow, fast = (plan(Project(ROOT), "quick", ["03_attention_dilution"], Device("d", r)) for r in (1e9, 2e9))
+    assert [s.hours for s in slow] == pytest.approx([2 * f.hours for f in fast])
+
+
+def test_a_run_that_two_notebooks_ask_for_is_counted_once() -> None:
+    runs = plan(Project(ROOT), "quick", ["03_attention_dilution", "04_autoregressive_lm"], DEVICE)
+    shared = [run for run in runs if run.shared_with]
+    assert {run.shared_with for run in shared} == {"03_attention_dilution"}
+    own = sum(run.hours for run in runs if run.shared_with is None)
+    total = re.search(r"quick: (\d+) runs, \S+ FLOPs, (\S+) hours", as_text(runs, DEVICE, "quick"))
+    assert total is not None
+    assert int(total[1]) == len(runs) - len(shared)
+    assert float(total[2]) == pytest.approx(own, rel=0.01)
+
+
+def test_the_command_prints_json_objects(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--preset", "quick", "--only", "03", "--json", "--root", str(ROOT)]) == 0
+    runs: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    assert all(isinstance(run["parameters"], int) and run["hours"] > 0 for run in runs)
+
+
+def test_parameters_that_make_no_run_are_a_mistake_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transnormer_lib.report import parameters
+
+    good = parameters.resolve
+    monkeypatch.setattr(parameters, "resolve", lambda *a: good(*a) | {"heads": 7})
+    with pytest.raises(UserMistake, match="03_attention_dilution: heads=7: must divide dim=64"):
+        plan(Project(ROOT), "quick", ["03_attention_dilution"], DEVICE)

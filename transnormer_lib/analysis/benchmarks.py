@@ -1,0 +1,207 @@
+"""How fast attention and training are on this machine: medians with their spread, and ratios measured in one run.
+
+Competitors take turns in every round, so that a drift of the machine meets them all. Nothing here is asserted: figures
+of one machine are no property of the code. Shapes: B batch, H heads, N length, D head_dim.
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+ATTENTION_LENGTHS = (512, 1024, 4096, 16384)
+MEMORY_LENGTHS = (4096, 16384, 65536)
+TRAINING_LENGTHS = (256, 512, 1024, 2048)
+AIMS = {4096: 3.0, 16384: 8.0}  # NormAttention against softmax: how many times faster it should at least be
+_HEADS, _HEAD_DIM = 8, 64
+_TOKENS_PER_STEP = 4096
+_PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One competitor at one length: seconds of every round, and how many times faster it is than the reference."""
+
+    name: str
+    length: int
+    seconds: tuple[float, ...]
+    times_faster: float  # median over the rounds of reference / own
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Timings against a reference, and what else was measured, as lines of text and as plain values."""
+
+    title: str
+    reference: str
+    timings: tuple[Timing, ...]
+    notes: tuple[str, ...]
+    details: dict[str, Any]
+
+    def as_text(self) -> str:
+        """A table: median, fastest and slowest round in milliseconds, and the ratio to the reference."""
+        lines = [self.title, f"{'length':>7}  {'':24}{'median':>9}{'fastest':>9}{'slowest':>9} ms   x {self.reference}"]
+        for t in self.timings:
+            figures = "".join(f"{1e3 * s:9.2f}" for s in (t.median, min(t.seconds), max(t.seconds)))
+            lines.append(f"{t.length:7,}  {t.name:24}{figures}   {t.times_faster:6.2f}")
+        return "\n".join([*lines, *self.notes])
+
+    def as_json(self) -> str:
+        values = {"title": self.title, "reference": self.reference, "details": self.details, "notes": self.notes}
+        return json.dumps(values | {"timings": [asdict(t) | {"median": t.median} for t in self.timings]}, indent=1)
+
+
+def _in_turns(steps: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, tuple[float, ...]]:
+    """Seconds of each competitor in each round; a first round warms up and is thrown away."""
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for number in range(rounds + 1):
+        for name, step in steps.items():
+            started = time.perf_counter()
+            step()
+            if number:
+                seconds[name].append(time.perf_counter() - started)
+    return {name: tuple(values) for name, values in seconds.items()}
+
+
+def _timings(seconds: Mapping[str, tuple[float, ...]], reference: str, length: int) -> list[Timing]:
+    return [
+        Timing(name, length, own, statistics.median(r / o for r, o in zip(seconds[reference], own, strict=True)))
+        for name, own in seconds.items()
+    ]
+
+
+def attention(lengths: Sequence[int] | None = None, rounds: int = 5) -> Benchmark:
+    """Forward and backward pass of causal attention, 8 heads of 64, float32, one sequence: against PyTorch's fused one.
+
+    Also the peak of the memory that NormAttention allocates, per token: constant where it is linear in the length.
+    """
+    import torch
+
+    from transnormer_lib import attention as mechanisms
+
+    timings: list[Timing] = []
+    modules = {
+        name: mechanisms.build(name, {"heads": _HEADS, "head_dim": _HEAD_DIM, "causal": True})
+        for name in ("softmax", "norm", "linear", "diag")
+    }
+
+    def step(name: str, qkv: torch.Tensor) -> None:
+        modules[name](*qkv).sum().backward()
+
+    for length in lengths or ATTENTION_LENGTHS:
+        qkv = _qkv(length)
+        seconds = _in_turns({name: partial(step, name, qkv) for name in modules}, rounds)
+        timings += _timings(seconds, "softmax", length)
+    memory = {n: _peak_bytes(partial(step, "norm", _qkv(n))) / n for n in lengths or MEMORY_LENGTHS}
+    notes = [f"aim at {n:,}: norm {AIMS[n]:g} x" for n in AIMS if n in {t.length for t in timings}]
+    notes.append(
+        "memory of norm, forward and backward: "
+        + ", ".join(f"{per_token / 1024:.1f} KiB a token at {n:,}" for n, per_token in memory.items())
+    )
+    threads = torch.get_num_threads()
+    title = f"attention, causal, {_HEADS} heads of {_HEAD_DIM}, float32, forward + backward, {threads} thread(s)"
+    return Benchmark(title, "softmax", tuple(timings), tuple(notes), {"bytes_per_token": memory})
+
+
+def _qkv(length: int) -> Any:
+    import torch
+
+    return torch.randn(3, 1, _HEADS, length, _HEAD_DIM, requires_grad=True)
+
+
+def _peak_bytes(step: Callable[[], object]) -> int:
+    """The most memory that torch held at one time while ``step`` ran, from its allocator's own events."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        step()
+    held = peak = 0
+    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        if event.device_type() == torch._C._autograd.DeviceType.CPU:
+            held += event.nbytes()
+            peak = max(peak, held)
+    return peak
+
+
+def training(lengths: Sequence[int] | None = None, rounds: int = 5) -> Benchmark:
+    """One optimiser step of decoders of equal size (4 layers, width 256), the same tokens a step at every length.
+
+    Also the share of a quick run's time that goes into matrix products, and what the rest goes into.
+    """
+    import torch
+
+    timings: list[Timing] = []
+    names = ("vanilla", "linear", "transnormer-t1", "transnormer-t2")
+    for length in lengths or TRAINING_LENGTHS:
+        steps = {name: _training_step(name, length, max(_TOKENS_PER_STEP // length, 1)) for name in names}
+        timings += _timings(_in_turns(steps, rounds), "vanilla", length)
+    shares, notes = {}, []
+    for name in names:
+        share, costs = _matrix_share(name)
+        shares[name] = {"matrix_products": share, "others": costs}
+        rest = ", ".join(f"{op.removeprefix('aten::')} {cost:.1%}" for op, cost in list(costs.items())[:10])
+        notes.append(f"quick run of {name}: {share:.0%} of the time in matrix products; then {rest}")
+    title = f"training step, decoders of width 256, {_TOKENS_PER_STEP} tokens a step, {torch.get_num_threads()} thread(s)"
+    return Benchmark(title, "vanilla", tuple(timings), tuple(notes), {"quick": shares})
+
+
+def _training_step(
+    name: str, length: int, batch: int, *, dim: int = 256, heads: int = 4, block_size: int = 64
+) -> Callable[[], None]:
+    import torch
+
+    from transnormer_lib.models.architectures import architecture
+    from transnormer_lib.models.language_model import build_model
+
+    config = architecture(
+        name,
+        kind="decoder",
+        vocab_size=258,
+        max_length=length,
+        dim=dim,
+        heads=heads,
+        layers=4,
+        block_size=block_size,
+    )
+    model = build_model(config, seed=0)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    ids = torch.randint(256, (batch, length + 1), generator=torch.Generator().manual_seed(0))
+
+    def step() -> None:
+        model(ids[:, :-1], targets_BN=ids[:, 1:]).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def _matrix_share(name: str, steps: int = 20) -> tuple[float, dict[str, float]]:
+    """Of a quick run's steps (width 64, 8 x 64 tokens, one thread): the share of matrix products, and of the rest."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        step = _training_step(name, 64, 8, dim=64, block_size=16)
+        for _ in range(5):
+            step()
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            for _ in range(steps):
+                step()
+    finally:
+        torch.set_num_threads(threads)
+    costs = {event.key: event.self_cpu_time_total for event in profiler.key_averages()}
+    total = sum(costs.values())
+    products = {op for op in costs if op in _PRODUCTS or "scaled_dot_product" in op}
+    others = sorted((op for op in costs if op not in products), key=lambda op: -costs[op])
+    return sum(costs[op] for op in products) / total, {op: costs[op] / total for op in others[:10]}
