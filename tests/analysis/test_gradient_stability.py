@@ -1,6 +1,7 @@
 """Each reading of a relative standard deviation, on gradients whose deviation is known."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -103,3 +104,9 @@ def test_too_few_steps_give_no_number() -> None:
     assert math.isnan(relative_deviation(torch.ones(1)))
     with pytest.raises(ValueError, match="warmup=-1: must not be negative"):
         stability(statistics_of(draw(5, 0)), -1)
+
+
+def test_a_skipped_step_counts_in_no_reading_of_the_norms() -> None:
+    plain = statistics_of(draw(40, 5), 10)
+    norms = torch.cat([plain.norms[:4], torch.full((1, len(NAMES)), torch.inf), plain.norms[4:]])
+    assert stability(replace(plain, norms=norms), 11) == stability(plain, 10)

@@ -10,7 +10,7 @@ whatever the mechanism.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -115,6 +115,10 @@ def stability(statistics: GradientStatistics, warmup: int) -> dict[str, float]:
     """
     if warmup < 0:
         raise ValueError(f"warmup={warmup!r}: must not be negative")
+    # A step that fp16's gradient scaler skipped has a norm that is not finite, and moved no weight.
+    finite_T = statistics.norms.isfinite().all(1)
+    warmup -= int((~finite_T[:warmup]).sum())
+    statistics = replace(statistics, norms=statistics.norms[finite_T])
     return {definition.name: definition.of(statistics, warmup) for definition in DEFINITIONS}
 
 

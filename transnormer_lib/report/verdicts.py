@@ -131,7 +131,8 @@ def _ordering(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> J
     interval = (rounded(ahead.low), rounded(ahead.high))
     measured |= {"difference": rounded(ahead.mean), "interval": list(interval)}
     if ahead.low <= 0.0:
-        return Judgement(failed, measured, seeds, "the interval does not exclude zero", interval)
+        reason = "the other side is ahead" if ahead.high < 0.0 else "the interval does not exclude zero"
+        return Judgement(failed, measured, seeds, reason, interval)
     if floor is not None:
         limit = float(floor["value"])
         if not all(value > limit if higher else value < limit for value in better):

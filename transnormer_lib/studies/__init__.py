@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from transnormer_lib.training.config import RunConfig
 
 # Notebook → module; imported on demand, since a study imports torch and most callers only ask whether there is one.
-_STUDIES = {"03_attention_dilution": "transnormer_lib.studies.dilution"}
+_STUDIES = {
+    "02_gradient_stability": "transnormer_lib.studies.gradient_stability",
+    "03_attention_dilution": "transnormer_lib.studies.dilution",
+    "04_autoregressive_lm": "transnormer_lib.studies.autoregressive",
+}
 
 
 def has_study(notebook: str) -> bool:

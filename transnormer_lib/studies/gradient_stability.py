@@ -3,9 +3,10 @@
 All rows have the same surroundings (FFN, LayerNorm) and the same positions; only the attention differs.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.studies import language_models
@@ -21,10 +22,30 @@ if TYPE_CHECKING:
 # The notebook's own parameters, beside those of every language-model study.
 PARAMETERS = ("architectures", "rotations", "other_norms", "seeds", "waypoints")
 
+# The rotation of the rows that the claims call matched: the one that the released TransNormer has.
+MATCHED = "lrpe"
+
+
+class Row(NamedTuple):
+    """What the name of a row says."""
+
+    architecture: str
+    norm: str
+    rotary: str
+
 
 def label(architecture: str, rotary: str, norm: str = "rms") -> str:
     """The name of one row: ``norm-t2``, ``norm-t2+lrpe``, ``norm-t2-layer+lrpe``."""
     return architecture + ("" if norm == "rms" else f"-{norm}") + ("" if rotary == "none" else f"+{rotary}")
+
+
+def parts(row: str) -> Row:
+    """The inverse of :func:`label`."""
+    name, _, rotary = row.partition("+")
+    for norm in ("layer", "scale"):
+        if name.endswith(f"-{norm}"):
+            return Row(name.removesuffix(f"-{norm}"), norm, rotary or "none")
+    return Row(name, "rms", rotary or "none")
 
 
 def models(parameters: Mapping[str, Any]) -> dict[str, ModelConfig]:
@@ -47,8 +68,13 @@ def models(parameters: Mapping[str, Any]) -> dict[str, ModelConfig]:
 
 
 def runs(parameters: Mapping[str, Any]) -> list[RunConfig]:
-    """One run per row and seed, rows first, with the statistics of their gradients."""
+    """One run per row and seed, rows first, with the statistics of their gradients.
+
+    Raises ValueError where the warm-up leaves fewer than two steps: a deviation needs two.
+    """
     steps, configs = parameters["steps"], models(parameters)
+    if steps - parameters["warmup"] < 2:
+        raise ValueError(f"warmup={parameters['warmup']!r}: must leave at least two of steps={steps}")
     waypoints = tuple(sorted({round(steps * share) for share in parameters["waypoints"]} - {steps}))
     return [
         language_models.run(row, configs[row], seed, parameters, gradients="norms", waypoints=waypoints)
@@ -79,33 +105,73 @@ def measure(parameters: Mapping[str, Any], store: "RunStore") -> list[Measured]:
     return [Measured(row, seed, store.get(config)) for (row, seed), config in zip(keys, runs(parameters), strict=True)]
 
 
+def rows_of(measured: Sequence[Measured]) -> list[str]:
+    """The rows, in the order of the runs."""
+    return list(dict.fromkeys(m.row for m in measured))
+
+
 def bits_per_seed(measured: Sequence[Measured], row: str) -> list[float]:
     """The loss of one row for every seed, in the order of the seeds: what a paired ordering needs."""
     return [m.bits for m in sorted(measured, key=lambda m: m.seed) if m.row == row]
 
 
+def diverged(measured: Sequence[Measured]) -> list[str]:
+    """The runs whose loss or gradient ceased to be finite, as ``row, seed S (step T)``."""
+    return [
+        f"{m.row}, seed {m.seed} (step {m.run.record['steps']})"
+        for m in measured
+        if m.run.record["status"] == "diverged"
+    ]
+
+
+def perplexity(bits: float) -> float:
+    """2 to the bits per token; infinite where that is too large for a float."""
+    return 2.0**bits if bits < 1000 else math.inf
+
+
+def learned(measured: Sequence[Measured], row: str, bigram: float) -> bool:
+    """Whether every run of the row has a lower loss than the bigram."""
+    return all(bits < bigram for bits in bits_per_seed(measured, row))
+
+
+def missing(measured: Sequence[Measured], *rows: str) -> str:
+    """Why these rows cannot be compared here: which of them were not trained; empty where all were."""
+    absent = [row if "+" in row else f"{row} without rotation" for row in rows if row not in rows_of(measured)]
+    return f"decided at night: no runs here of {', '.join(absent)}" if absent else ""
+
+
 def curves(measured: Sequence[Measured]) -> "pd.DataFrame":
-    """Validation loss at the waypoints as a tidy frame: row, seed, step, bits (per masked token)."""
+    """Validation loss at the waypoints as a tidy frame: row, seed, step, bits (per masked token).
+
+    A run that diverged has infinite bits at the waypoints that it did not reach.
+    """
     import pandas as pd
 
-    return pd.DataFrame(
-        [
-            {"row": m.row, "seed": m.seed, "step": point["step"], "bits": point["bits_per_token"]}
-            for m in measured
-            for point in m.run.record["validation"]
-        ]
-    )
+    lines = []
+    for m in measured:
+        reached = {point["step"]: point["bits_per_token"] for point in m.run.record["validation"]}
+        planned = sorted({*m.run.config.waypoints, m.run.config.steps})
+        lines += [{"row": m.row, "seed": m.seed, "step": s, "bits": reached.get(s, math.inf)} for s in planned]
+    return pd.DataFrame(lines)
 
 
 def stability(measured: Sequence[Measured], warmup: int) -> "pd.DataFrame":
-    """Every reading of the relative standard deviation as a tidy frame: row, seed, definition, deviation."""
+    """Every reading of the relative standard deviation as a tidy frame: row, seed, definition, deviation.
+
+    The deviation of a run that diverged is infinite: its gradient left every bound.
+    """
     import pandas as pd
 
     from transnormer_lib.analysis.gradient_stability import stability as readings
 
     return pd.DataFrame(
         [
-            {"row": m.row, "seed": m.seed, "definition": name, "deviation": value}
+            {
+                "row": m.row,
+                "seed": m.seed,
+                "definition": name,
+                "deviation": value if m.run.record["status"] == "finished" else math.inf,
+            }
             for m in measured
             for name, value in readings(m.gradients(), warmup).items()
         ]
@@ -118,22 +184,48 @@ def deviations_per_seed(stability: "pd.DataFrame", row: str, definition: str) ->
     return list(chosen.sort_values("seed").deviation)
 
 
+def layer_deviations(measured: Sequence[Measured], warmup: int) -> "pd.DataFrame":
+    """The main reading for each block's own gradient: row, seed, layer (from 1), deviation; no diverged runs."""
+    import pandas as pd
+
+    from transnormer_lib.analysis.gradient_stability import layer_norms, relative_deviation
+
+    return pd.DataFrame(
+        [
+            {"row": m.row, "seed": m.seed, "layer": layer, "deviation": relative_deviation(norms_T)}
+            for m in measured
+            if m.run.record["status"] == "finished"
+            for layer, norms_T in enumerate(layer_norms(m.gradients())[warmup:].T, start=1)
+        ],
+        columns=["row", "seed", "layer", "deviation"],
+    )
+
+
+def mean_deviations(stability: "pd.DataFrame") -> "pd.DataFrame":
+    """Means over the seeds: one line per definition, one column per row, both in their order."""
+    means = stability.groupby(["definition", "row"], sort=False).deviation.mean().unstack()
+    return means.loc[list(stability.definition.unique()), list(stability.row.unique())]
+
+
 def rankings(stability: "pd.DataFrame") -> "pd.DataFrame":
-    """One line per definition: each row's mean over the seeds, and the rows from the steadiest to the least."""
+    """One line per definition: the definition, and the rows from the steadiest to the least."""
     import pandas as pd
 
     from transnormer_lib.analysis.gradient_stability import ranking
 
-    means = stability.groupby(["definition", "row"], sort=False).deviation.mean().unstack()
-    lines = []
-    for definition in stability.definition.unique():
-        values = means.loc[definition].to_dict()
-        lines.append({"definition": definition, **values, "steadiest first": " < ".join(ranking(values))})
-    return pd.DataFrame(lines)
+    return pd.DataFrame(
+        [
+            {"definition": definition, "steadiest first": " < ".join(ranking(values.to_dict()))}
+            for definition, values in mean_deviations(stability).iterrows()
+        ]
+    )
 
 
 def step_of_appearance(curves: "pd.DataFrame", better: str, worse: str) -> "pd.DataFrame":
-    """At each waypoint: the mean paired difference worse - better, its 95% interval, and whether it excludes zero."""
+    """At each waypoint: how far ``better`` is ahead in bits (mean over paired seeds), and the 95% interval.
+
+    The interval is NaN with fewer than two seeds; where a run diverged, so is the difference.
+    """
     import pandas as pd
 
     from transnormer_lib.analysis.paired import paired_difference
@@ -141,6 +233,41 @@ def step_of_appearance(curves: "pd.DataFrame", better: str, worse: str) -> "pd.D
     wide = curves.pivot(index=["step", "seed"], columns="row", values="bits")
     lines = []
     for step, values in wide.groupby(level="step"):
-        ahead = paired_difference(list(values[better]), list(values[worse]), higher_is_better=False)
-        lines.append({"step": step, "ahead by": ahead.mean, "low": ahead.low, "high": ahead.high})
+        ours, theirs = list(values[better]), list(values[worse])
+        ahead = low = high = math.nan
+        if all(map(math.isfinite, (*ours, *theirs))):
+            ahead = sum(w - b for b, w in zip(ours, theirs, strict=True)) / len(ours)
+            if len(ours) > 1:
+                interval = paired_difference(ours, theirs, higher_is_better=False)
+                low, high = interval.low, interval.high
+        lines.append({"step": step, "ahead by": ahead, "low": low, "high": high})
     return pd.DataFrame(lines)
+
+
+def appeared(differences: "pd.DataFrame") -> dict[str, Any]:
+    """Who is ahead at the end, and since which waypoint without a break; ``differences`` by step_of_appearance.
+
+    ``sign`` is 1 where the interval of the last waypoint lies above zero, -1 where below, 0 where it includes zero or
+    does not exist; ``since`` is then the first waypoint from which all have that sign.
+    """
+    signs = [
+        1 if low > 0 else -1 if high < 0 else 0 for low, high in zip(differences.low, differences.high, strict=True)
+    ]
+    since = None
+    for step, sign in zip(reversed(list(differences.step)), reversed(signs), strict=True):
+        if sign != signs[-1] or sign == 0:
+            break
+        since = int(step)
+    return {"sign": signs[-1], "since": since}
+
+
+# What Table 1 is about: the row that it favours, and the one that it is held against.
+PAIRS = (("linear", "linear-unscaled"), ("norm-t2", "linear-unscaled"), ("norm-t2", "linear"), ("norm-t1", "linear"))
+
+
+def pairs(measured: Sequence[Measured]) -> list[tuple[str, str]]:
+    """Those of :data:`PAIRS` that were trained, under every rotation."""
+    found = rows_of(measured)
+    rotations = dict.fromkeys(parts(row).rotary for row in found)
+    candidates = [(label(better, rotary), label(worse, rotary)) for rotary in rotations for better, worse in PAIRS]
+    return [pair for pair in candidates if set(pair) <= set(found)]
