@@ -18,7 +18,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("command", ["report", "claims"])
+@pytest.mark.parametrize("command", ["report", "claims", "plan", "train", "bench"])
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main([command, "--help"])
@@ -33,6 +33,8 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
         (["report", "--cores", "0"], "'0': must be a whole number of at least 1"),
         (["report", "--cores", "two"], "'two': must be a whole number of at least 1"),
         (["claims", "--", "--executor", "slurm"], "claims takes nothing after --"),
+        (["bench", "memory"], "invalid choice: 'memory'"),
+        (["bench", "attention", "--lengths", "512,x"], "'x': must be a whole number of at least 1"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -66,6 +68,12 @@ def root(tmp_path: Path) -> Path:
         ),
         (["report", "--preset", "quikc"], "transnormer: preset='quikc': unknown; did you mean 'quick'?"),
         (["report", "--only", "07"], "transnormer: only='07': no such notebook; there is: nothing"),
+        (["plan", "--only", "07"], "transnormer: only='07': no such notebook; there is: nothing"),
+        (["train", "--run", "*"], "transnormer: run='*': no run of preset 'quick' has such a name"),
+        (
+            ["train", "a.yaml", "--only", "03"],
+            "transnormer: config: give one run's YAML, or --preset with --only and --run, not both",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

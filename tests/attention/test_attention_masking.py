@@ -12,7 +12,7 @@ from transnormer_lib.attention import names
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
 each_impl = pytest.mark.parametrize("impl", ["reference", "chunked"])
-each_rotary = pytest.mark.parametrize("rotary", ["none", "rope", "lrpe"])
+each_rotary = pytest.mark.parametrize("rotary", ["none", "lrpe"])  # lrpe is rope and a reflection
 
 
 def test_every_registered_mechanism_is_among_the_variants():
