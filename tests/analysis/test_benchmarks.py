@@ -37,8 +37,13 @@ def test_memory_per_token_of_norm_attention_does_not_grow_with_the_length() -> N
 
 
 def test_a_training_benchmark_measures_every_architecture_and_where_the_time_goes() -> None:
-    result = benchmarks.training([32], rounds=1)
-    assert [t.name for t in result.timings] == ["vanilla", "linear", "transnormer-t1", "transnormer-t2"]
-    for share in result.details["quick"].values():
+    result = benchmarks.training([32], rounds=1, tokens=64)
+    names = ["vanilla", "linear", "transnormer-t1", "transnormer-t2"]
+    assert [t.name for t in result.timings] == names
+    assert [(share["name"], share["batch"]) for share in result.details["quick"]] == [
+        (n, b) for n in names for b in (8, 16)
+    ]
+    for share in result.details["quick"]:
         assert 0 < share["matrix_products"] < 1
+        assert len(share["others"]) == 10
         assert share["matrix_products"] + sum(share["others"].values()) <= 1 + 1e-9

@@ -56,9 +56,30 @@ def test_forward_operations_are_those_that_torch_counts(name: str, kind: Kind, r
     assert forward_flops(model, LENGTH, predicted_share=share) == pytest.approx(measured, rel=0.02)
 
 
-@pytest.mark.parametrize("name", ["linear", "transnormer-t1", "transnormer-t2"])
+@pytest.mark.parametrize("name", ["vanilla", "linear", "transnormer-t1", "transnormer-t2"])
 def test_a_backward_pass_costs_two_forward_ones(name: str) -> None:
     model = config(name, "decoder")
     measured, _ = counted(model, backward=True)
     assert training_flops(model, LENGTH, sequences=1) == pytest.approx(measured, rel=0.02)
     assert training_flops(model, LENGTH, sequences=5) == 5 * training_flops(model, LENGTH, sequences=1)
+
+
+def test_an_encoder_predicts_at_one_position_at_least_and_at_no_more_than_all() -> None:
+    model = config("transnormer-t2", "encoder")
+    few, one, every = (forward_flops(model, LENGTH, share) for share in (0.0, 1 / LENGTH, 1.0))
+    assert few == one
+    assert every - one == (LENGTH - 1) * 2 * 16 * (16 + 37)  # the head's dense layer and the vocabulary
+    with pytest.raises(ValueError, match=r"predicted_share=1.5: must be in \[0, 1\]"):
+        forward_flops(model, LENGTH, predicted_share=1.5)
+
+
+@pytest.mark.parametrize("name", ["vanilla", "transnormer-t2"])
+def test_layers_add_up(name: str) -> None:
+    two, four, six = (forward_flops(with_layers(name, layers), LENGTH) for layers in (2, 4, 6))
+    assert six - four == four - two > 0
+
+
+def with_layers(name: str, layers: int) -> ModelConfig:
+    return architecture(
+        name, kind="decoder", vocab_size=37, max_length=LENGTH, dim=16, heads=2, layers=layers, block_size=12
+    )

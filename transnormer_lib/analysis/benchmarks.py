@@ -6,11 +6,12 @@ of one machine are no property of the code. Shapes: B batch, H heads, N length, 
 
 import json
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ATTENTION_LENGTHS = (512, 1024, 4096, 16384)
 MEMORY_LENGTHS = (4096, 16384, 65536)
@@ -18,6 +19,7 @@ TRAINING_LENGTHS = (256, 512, 1024, 2048)
 AIMS = {4096: 3.0, 16384: 8.0}  # NormAttention against softmax: how many times faster it should at least be
 _HEADS, _HEAD_DIM = 8, 64
 _TOKENS_PER_STEP = 4096
+_QUICK_BATCHES = (8, 16)  # sequences of 64 tokens, the steps of the quick preset
 _PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
 
 
@@ -58,21 +60,12 @@ class Benchmark:
         return json.dumps(values | {"timings": [asdict(t) | {"median": t.median} for t in self.timings]}, indent=1)
 
 
-def _in_turns(steps: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, tuple[float, ...]]:
-    """Seconds of each competitor in each round; a first round warms up and is thrown away."""
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(rounds + 1):
-        for name, step in steps.items():
-            started = time.perf_counter()
-            step()
-            if number:
-                seconds[name].append(time.perf_counter() - started)
-    return {name: tuple(values) for name, values in seconds.items()}
+def _timings(steps: Mapping[str, Callable[[], object]], reference: str, length: int, rounds: int) -> list[Timing]:
+    from transnormer_lib.analysis.norm_speed import interleaved
 
-
-def _timings(seconds: Mapping[str, tuple[float, ...]], reference: str, length: int) -> list[Timing]:
+    seconds = interleaved(steps, rounds=rounds, repeats=1)
     return [
-        Timing(name, length, own, statistics.median(r / o for r, o in zip(seconds[reference], own, strict=True)))
+        Timing(name, length, tuple(own), statistics.median(r / o for r, o in zip(seconds[reference], own, strict=True)))
         for name, own in seconds.items()
     ]
 
@@ -92,14 +85,10 @@ def attention(lengths: Sequence[int] | None = None, rounds: int = 5) -> Benchmar
         for name in ("softmax", "norm", "linear", "diag")
     }
 
-    def step(name: str, qkv: torch.Tensor) -> None:
-        modules[name](*qkv).sum().backward()
-
     for length in lengths or ATTENTION_LENGTHS:
-        qkv = _qkv(length)
-        seconds = _in_turns({name: partial(step, name, qkv) for name in modules}, rounds)
-        timings += _timings(seconds, "softmax", length)
-    memory = {n: _peak_bytes(partial(step, "norm", _qkv(n))) / n for n in lengths or MEMORY_LENGTHS}
+        steps = {name: _attention_step(module, length) for name, module in modules.items()}
+        timings += _timings(steps, "softmax", length, rounds)
+    memory = {n: _peak_bytes(_attention_step(modules["norm"], n)) / n for n in lengths or MEMORY_LENGTHS}
     notes = [f"aim at {n:,}: norm {AIMS[n]:g} x" for n in AIMS if n in {t.length for t in timings}]
     notes.append(
         "memory of norm, forward and backward: "
@@ -110,10 +99,14 @@ def attention(lengths: Sequence[int] | None = None, rounds: int = 5) -> Benchmar
     return Benchmark(title, "softmax", tuple(timings), tuple(notes), {"bytes_per_token": memory})
 
 
-def _qkv(length: int) -> Any:
+def _attention_step(module: "Callable[..., Tensor]", length: int) -> Callable[[], object]:
     import torch
 
-    return torch.randn(3, 1, _HEADS, length, _HEAD_DIM, requires_grad=True)
+    generator = torch.Generator().manual_seed(0)
+    shape = (4, 1, _HEADS, length, _HEAD_DIM)
+    q, k, v, gradient = torch.randn(shape, generator=generator).unbind()
+    inputs = tuple(x.requires_grad_() for x in (q, k, v))
+    return lambda: torch.autograd.grad(module(*inputs), inputs, gradient)
 
 
 def _peak_bytes(step: Callable[[], object]) -> int:
@@ -132,8 +125,8 @@ def _peak_bytes(step: Callable[[], object]) -> int:
     return peak
 
 
-def training(lengths: Sequence[int] | None = None, rounds: int = 5) -> Benchmark:
-    """One optimiser step of decoders of equal size (4 layers, width 256), the same tokens a step at every length.
+def training(lengths: Sequence[int] | None = None, rounds: int = 5, tokens: int = _TOKENS_PER_STEP) -> Benchmark:
+    """One optimiser step of decoders of equal size (4 layers, width 256), ``tokens`` in it at every length.
 
     Also the share of a quick run's time that goes into matrix products, and what the rest goes into.
     """
@@ -142,16 +135,17 @@ def training(lengths: Sequence[int] | None = None, rounds: int = 5) -> Benchmark
     timings: list[Timing] = []
     names = ("vanilla", "linear", "transnormer-t1", "transnormer-t2")
     for length in lengths or TRAINING_LENGTHS:
-        steps = {name: _training_step(name, length, max(_TOKENS_PER_STEP // length, 1)) for name in names}
-        timings += _timings(_in_turns(steps, rounds), "vanilla", length)
-    shares, notes = {}, []
+        steps = {name: _training_step(name, length, max(tokens // length, 1)) for name in names}
+        timings += _timings(steps, "vanilla", length, rounds)
+    quick, notes = [], []
     for name in names:
-        share, costs = _matrix_share(name)
-        shares[name] = {"matrix_products": share, "others": costs}
-        rest = ", ".join(f"{op.removeprefix('aten::')} {cost:.1%}" for op, cost in list(costs.items())[:10])
-        notes.append(f"quick run of {name}: {share:.0%} of the time in matrix products; then {rest}")
-    title = f"training step, decoders of width 256, {_TOKENS_PER_STEP} tokens a step, {torch.get_num_threads()} thread(s)"
-    return Benchmark(title, "vanilla", tuple(timings), tuple(notes), {"quick": shares})
+        for batch in _QUICK_BATCHES:
+            share, costs = _matrix_share(name, batch)
+            quick.append({"name": name, "batch": batch, "matrix_products": share, "others": costs})
+            rest = ", ".join(f"{op.removeprefix('aten::')} {cost:.1%}" for op, cost in costs.items())
+            notes.append(f"quick step of {name}, {batch} x 64 tokens: {share:.0%} in matrix products; then {rest}")
+    title = f"training step, decoders of width 256, {tokens} tokens a step, {torch.get_num_threads()} threads"
+    return Benchmark(title, "vanilla", tuple(timings), tuple(notes), {"quick": quick})
 
 
 def _training_step(
@@ -184,15 +178,15 @@ def _training_step(
     return step
 
 
-def _matrix_share(name: str, steps: int = 20) -> tuple[float, dict[str, float]]:
-    """Of a quick run's steps (width 64, 8 x 64 tokens, one thread): the share of matrix products, and of the rest."""
+def _matrix_share(name: str, batch: int, steps: int = 20) -> tuple[float, dict[str, float]]:
+    """Of quick steps (width 64, sequences of 64 tokens, one thread): the share of matrix products, and of the rest."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        step = _training_step(name, 64, 8, dim=64, block_size=16)
+        step = _training_step(name, 64, batch, dim=64, block_size=16)
         for _ in range(5):
             step()
         with profile(activities=[ProfilerActivity.CPU]) as profiler:

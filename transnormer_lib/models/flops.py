@@ -1,9 +1,12 @@
 """Floating-point operations of a language model: matrix products alone, a multiply-add counting two."""
 
+from collections import Counter
+
 import torch
+from torch import nn
 
 from transnormer_lib.models.config import ModelConfig
-from transnormer_lib.models.language_model import Block, LanguageModel
+from transnormer_lib.models.language_model import Block, MaskedLMHead
 
 PREDICTED_SHARE = 0.15  # of the tokens of a masked LM, the share that its head and vocabulary projection run on
 
@@ -11,24 +14,33 @@ PREDICTED_SHARE = 0.15  # of the tokens of a masked LM, the share that its head 
 def forward_flops(config: ModelConfig, length: int, predicted_share: float = PREDICTED_SHARE) -> int:
     """Operations of one sequence's forward pass with its logits; looking up embeddings costs none.
 
-    A decoder predicts at every position, an encoder at ``predicted_share`` of them.
+    A decoder predicts at every position, an encoder at ``predicted_share`` of them, at one at least.
+    Raises ValueError for a ``length`` below 1 or a ``predicted_share`` outside [0, 1].
     """
-    with torch.device("meta"):
-        model = LanguageModel(config)
-    linears = attentions = 0
-    for block in model.modules():
-        if isinstance(block, Block):
-            attentions += block.attention.attention.flops(length)
-            linears += sum(m.weight.numel() for m in block.modules() if isinstance(m, torch.nn.Linear))
-    head = config.vocab_size * config.dim
-    if model.head is None:
-        predicted = length
-    else:
-        predicted = max(round(length * predicted_share), 1)
-        head += model.head.dense.weight.numel()
-    return 2 * length * linears + attentions + 2 * predicted * head
+    if not 0.0 <= predicted_share <= 1.0:
+        raise ValueError(f"predicted_share={predicted_share!r}: must be in [0, 1]")
+    operations = 0
+    with torch.device("meta"):  # the shapes alone; one block of each mechanism, since those of a kind cost the same
+        blocks = {mechanism: Block(config, mechanism) for mechanism in set(config.attention)}
+        head = MaskedLMHead(config) if config.kind == "encoder" else None
+    for mechanism, count in Counter(config.attention).items():
+        block = blocks[mechanism]
+        operations += count * (block.attention.attention.flops(length) + 2 * length * _weights(block))
+    predicted, projected = length, config.vocab_size * config.dim
+    if head is not None:
+        predicted, projected = max(round(length * predicted_share), 1), projected + _weights(head)
+    return operations + 2 * predicted * projected
 
 
 def training_flops(config: ModelConfig, length: int, sequences: int) -> int:
-    """Operations of the forward and backward passes over ``sequences``: the backward pass costs two forward ones."""
+    """Operations of the forward and backward passes over ``sequences``: the backward pass costs two forward ones.
+
+    The products are those of the gradients of either factor. What a fused kernel computes a second time to save
+    memory is not counted. ``length`` as in :func:`forward_flops`.
+    """
     return 3 * sequences * forward_flops(config, length)
+
+
+def _weights(module: nn.Module) -> int:
+    """Numbers in the matrices of a module's linear layers: multiply-adds per token."""
+    return sum(layer.weight.numel() for layer in module.modules() if isinstance(layer, nn.Linear))
