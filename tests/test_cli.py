@@ -72,7 +72,7 @@ def root(tmp_path: Path) -> Path:
         (["train", "--run", "*"], "transnormer: run='*': no run of preset 'quick' has such a name"),
         (
             ["train", "a.yaml", "--only", "03"],
-            "transnormer: config: give one run's YAML, or --preset with --only and --run, not both",
+            "transnormer: config: give one run's YAML, or --preset with --only, --run and --jobs, not both",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

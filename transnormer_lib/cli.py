@@ -62,8 +62,8 @@ def _plan(options: argparse.Namespace) -> int:
 
 def _train(options: argparse.Namespace) -> int:
     if options.config is not None:
-        if options.only or options.run_pattern:
-            raise _mistake("config: give one run's YAML, or --preset with --only and --run, not both")
+        if options.only or options.run_pattern or options.jobs > 1:
+            raise _mistake("config: give one run's YAML, or --preset with --only, --run and --jobs, not both")
         from transnormer_lib.training.__main__ import main as train_one
 
         return train_one([str(options.config)] + (["--tracker", options.tracker] if options.tracker else []))
@@ -74,14 +74,15 @@ def _train(options: argparse.Namespace) -> int:
     project = find_project(options.root)
     preset, notebooks = project.preset(options.preset), project.select(options.only)
     os.environ.update(preset.environment)  # before torch is imported
-    from transnormer_lib.report.share import train_lacking
+    from transnormer_lib.report.train import train_lacking
 
-    return train_lacking(project, options.preset, notebooks, options.run_pattern, options.tracker)
+    return train_lacking(project, options.preset, notebooks, options.run_pattern, options.tracker, options.jobs)
 
 
 def _bench(options: argparse.Namespace) -> int:
     if options.threads:
         os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(options.threads)))
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own messages; to be set before torch is imported
     from transnormer_lib.analysis import benchmarks
 
     measure = {"attention": benchmarks.attention, "training": benchmarks.training}[options.what]
@@ -144,6 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("config", nargs="?", type=Path, metavar="CONFIG.yaml", help="one run's fields")
     train.add_argument("--only", nargs="+", metavar="NN", help="notebooks by number or name (default: all)")
     train.add_argument("--run", dest="run_pattern", metavar="PATTERN", help="runs whose name matches, like '*-seed0'")
+    train.add_argument("--jobs", type=_positive, default=1, help="runs at a time, each in a process (default: 1)")
     train.add_argument("--tracker", metavar="NAME", help="also report to this tracker: tensorboard, wandb, ...")
     train.set_defaults(run=_train)
 

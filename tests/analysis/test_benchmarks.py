@@ -2,11 +2,13 @@
 
 import json
 import statistics
+from pathlib import Path
 
 import pytest
 
 from transnormer_lib.analysis import benchmarks
 from transnormer_lib.analysis.benchmarks import Benchmark
+from transnormer_lib.cli import main
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +49,17 @@ def test_a_training_benchmark_measures_every_architecture_and_where_the_time_goe
         assert 0 < share["matrix_products"] < 1
         assert len(share["others"]) == 10
         assert share["matrix_products"] + sum(share["others"].values()) <= 1 + 1e-9
+
+
+def test_the_command_prints_the_table_and_writes_the_same_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "new" / "attention.json"
+    assert main(["bench", "attention", "--lengths", "16,32", "--repeats", "1", "--json", str(file)]) == 0
+    values, text = json.loads(file.read_text()), capsys.readouterr().out
+    assert text.startswith(values["title"])
+    assert [t["length"] for t in values["timings"]] == [16] * 4 + [32] * 4
+    for t in values["timings"]:
+        softmax = next(s for s in values["timings"] if s["length"] == t["length"] and s["name"] == "softmax")
+        assert t["times_faster"] == softmax["median"] / t["median"]  # of a single round
+        assert f"{1e3 * t['median']:9.2f}" in text

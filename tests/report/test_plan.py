@@ -1,7 +1,9 @@
 """A plan says what would be trained, without data and without training."""
 
+import itertools
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 
 from transnormer_lib.cli import main
 from transnormer_lib.data import text
-from transnormer_lib.report.plan import Device, as_text, plan
+from transnormer_lib.report.plan import Device, as_text, measure_device, plan
 from transnormer_lib.report.project import Project, UserMistake
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,7 +19,8 @@ DEVICE = Device("a device", 1e12)
 
 
 @pytest.fixture(autouse=True)
-def no_data_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_data_no_training_no_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRANSNORMER_RUNS", str(tmp_path))
     monkeypatch.setattr(text, "load_text_corpus", lambda *_: pytest.fail("read data"))
     monkeypatch.setattr("transnormer_lib.training.trainer.train", lambda *_, **__: pytest.fail("trained"))
 
@@ -68,3 +71,18 @@ def test_parameters_that_make_no_run_are_a_mistake_of_the_user(monkeypatch: pyte
     monkeypatch.setattr(parameters, "resolve", lambda *a: good(*a) | {"heads": 7})
     with pytest.raises(UserMistake, match="03_attention_dilution: heads=7: must divide dim=64"):
         plan(Project(ROOT), "quick", ["03_attention_dilution"], DEVICE)
+
+
+def test_the_table_shows_every_run_with_its_model() -> None:
+    runs = plan(Project(ROOT), "paper", ["04_autoregressive_lm"], DEVICE)
+    lines = {line.split()[0]: line for line in as_text(runs, DEVICE, "paper").splitlines()}
+    for run in runs:
+        assert f"{run.parameters:,}" in lines[run.run]
+    assert "decoder 6 x 512, 8 heads: 3 diag, 3 norm" in lines["causal-transnormer-t2-seed0"]
+    assert "decoder 6 x 512, 8 heads: 6 softmax" in lines["causal-vanilla-seed0"]
+
+
+def test_the_rate_of_a_device_is_that_of_its_fastest_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.accumulate([0.0, 0.0, 0.1, 0.0, 0.02, 0.0, 0.2])  # products of 0.1, 0.02 and 0.2 seconds
+    monkeypatch.setattr(time, "perf_counter", lambda: next(ticks))
+    assert measure_device(gpu=False).rate == pytest.approx(2 * 1024**3 / 0.02)

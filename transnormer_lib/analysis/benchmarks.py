@@ -178,7 +178,7 @@ def _training_step(
     return step
 
 
-def _matrix_share(name: str, batch: int, steps: int = 20) -> tuple[float, dict[str, float]]:
+def _matrix_share(name: str, batch: int, steps: int = 5) -> tuple[float, dict[str, float]]:
     """Of quick steps (width 64, sequences of 64 tokens, one thread): the share of matrix products, and of the rest."""
     import torch
     from torch.profiler import ProfilerActivity, profile
@@ -189,7 +189,7 @@ def _matrix_share(name: str, batch: int, steps: int = 20) -> tuple[float, dict[s
         step = _training_step(name, 64, batch, dim=64, block_size=16)
         for _ in range(5):
             step()
-        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:  # few steps: each has thousands of events
             for _ in range(steps):
                 step()
     finally:

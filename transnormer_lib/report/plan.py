@@ -1,17 +1,27 @@
 """What a preset would train, and how long that would take here: computed, not tried. Reads no data, trains nothing."""
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Any
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from transnormer_lib.report.project import Project, UserMistake
+from transnormer_lib.report.project import Project
+from transnormer_lib.report.train import runs_of
 
-# The share of a device's matrix-product rate that training reaches, elementwise work, data and evaluation counted in.
-# Measured on one core at width 64 (TransNormer T2, 4 layers, 512 tokens a step): 0.36; at width 256: 0.55. Wider models
-# come closer to the device's rate.
-UTILISATION = 0.4
+if TYPE_CHECKING:
+    from transnormer_lib.training.config import RunConfig
+
+# The share of a device's matrix-product rate that training reaches, all else in a step counted in. Measured on one core
+# of an AMD EPYC by the CPU time of the trainer's steps, decoders of 4 layers, against 1024 x 1024 products:
+#     width 64, 8 x 64 tokens a step     softmax 0.47, TransNormer T2 0.35
+#     width 128, 16 x 128 tokens         softmax 0.70, TransNormer T2 0.56
+#     width 256, 16 x 256 tokens         softmax 0.85, TransNormer T2 0.69
+# One figure for all is up to twice too large or too small. None was measured on a GPU.
+UTILISATION = 0.5
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,7 @@ class PlannedRun:
     tokens: int  # that training reads
     flops: float  # of training; matrix products, a multiply-add counting two
     hours: float  # on this device, one run after the other
+    stored: bool  # the store holds it, made by today's code; that its data is unchanged is taken for granted
     shared_with: str | None  # the notebook listed earlier that asks for the same run: it is trained once
 
 
@@ -41,7 +52,10 @@ class Device:
 
 
 def measure_device(gpu: bool) -> Device:
-    """Time products of 1024 x 1024 float32 matrices for a quarter of a second; float16 on a GPU, if asked for one."""
+    """The rate of float32 products of 1024 x 1024 matrices, of float16 ones of 8192 on a GPU, if asked for one.
+
+    Taken from the fastest of those that a quarter of a second allows: other work on the machine slows some of them.
+    """
     import platform
 
     import torch
@@ -50,15 +64,15 @@ def measure_device(gpu: bool) -> Device:
     device, dtype = (torch.device("cuda"), torch.float16) if cuda else (torch.device("cpu"), torch.float32)
     size = 8192 if cuda else 1024
     a = torch.randn(size, size, device=device, dtype=dtype)
-    for _ in range(3):
-        a @ a
-    count, started = 0, time.perf_counter()
-    while time.perf_counter() - started < 0.25:
+    fastest, started, now = float("inf"), time.perf_counter(), 0.0
+    while now < started + 0.25:
+        before = time.perf_counter()
         a @ a
         if cuda:
             torch.cuda.synchronize()
-        count += 1
-    rate = 2.0 * size**3 * count / (time.perf_counter() - started)
+        now = time.perf_counter()
+        fastest = min(fastest, now - before)
+    rate = 2.0 * size**3 / fastest
     if cuda:
         return Device(torch.cuda.get_device_name(), rate)
     return Device(f"{platform.machine()} CPU, {torch.get_num_threads()} thread(s)", rate)
@@ -69,10 +83,11 @@ def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device
 
     Raises :class:`UserMistake` for parameters that a notebook does not take or a study cannot use.
     """
-    from transnormer_lib import studies
     from transnormer_lib.models.flops import training_flops
     from transnormer_lib.models.language_model import count_parameters
-    from transnormer_lib.report.parameters import resolve
+    from transnormer_lib.training.store import default_root
+
+    store = default_root()
 
     @cache
     def sizes(key: str) -> tuple[int, int]:
@@ -83,13 +98,7 @@ def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device
     first: dict[str, str] = {}  # run, by all of its fields → the notebook that is listed first
     planned = []
     for notebook in notebooks:
-        try:
-            configs = studies.runs(notebook, resolve(project, preset, notebook))
-        except UserMistake:
-            raise
-        except ValueError as mistake:
-            raise UserMistake(f"{notebook}: {mistake}") from None
-        for config in configs:
+        for config in runs_of(project, preset, notebook):
             key = repr((config.model, config.data.length))
             models.setdefault(key, config)
             parameters, flops_per_sequence = sizes(key)
@@ -109,10 +118,22 @@ def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device
                     tokens=sequences * config.data.length,
                     flops=flops,
                     hours=flops / (device.rate * UTILISATION) / 3600,
+                    stored=_is_stored(config, store),
                     shared_with=None if earlier == notebook else earlier,
                 )
             )
     return planned
+
+
+def _is_stored(config: "RunConfig", store: Path) -> bool:
+    """Whether a run of this config, made by today's code, is there; the data is known by the run's own record of it."""
+    from transnormer_lib.training.store import run_id
+
+    for record in store.glob(f"{config.name}-*/record.json"):
+        fingerprint = json.loads(record.read_text())["data"].get(config.data.corpus)
+        if fingerprint is not None and record.parent.name == run_id(config, fingerprint):
+            return True
+    return False
 
 
 def as_json(runs: Sequence[PlannedRun]) -> list[dict[str, Any]]:
@@ -123,22 +144,32 @@ def as_json(runs: Sequence[PlannedRun]) -> list[dict[str, Any]]:
 def as_text(runs: Sequence[PlannedRun], device: Device, preset: str) -> str:
     """A table: one line per run, totals per notebook and in all; runs that are trained elsewhere count once."""
     width = max([len(run.run) for run in runs], default=3)
-    lines = [f"{'run':{width}}  {'parameters':>12}  {'tokens':>9}  {'FLOPs':>9}  {'hours':>9}"]
+    models = {run: f"{run.kind} {run.layers} x {run.dim}, {run.heads} heads: {_stack(run.attention)}" for run in runs}
+    model_width = max(map(len, models.values()), default=5)
+    sizes = f"{'parameters':>12}  {'tokens':>9}  {'FLOPs':>9}  {'hours':>9}"
+    lines = [f"{'run':{width}}  {'model':{model_width}}  {sizes}"]
     for notebook in dict.fromkeys(run.notebook for run in runs):
         lines.append(notebook)
         mine = [run for run in runs if run.notebook == notebook]
         for run in mine:
-            shared = f"  with {run.shared_with}" if run.shared_with else ""
+            note = f"  with {run.shared_with}" if run.shared_with else "  stored" if run.stored else ""
             sizes = f"{run.parameters:12,}  {run.tokens:9.2e}  {run.flops:9.2e}  {run.hours:9.3g}"
-            lines.append(f"{run.run:{width}}  {sizes}{shared}")
+            lines.append(f"{run.run:{width}}  {models[run]:{model_width}}  {sizes}{note}")
         own = [run for run in mine if run.shared_with is None]
         lines.append(f"{'':{width}}  {len(own)} runs of its own, {sum(run.hours for run in own):.3g} hours")
     own = [run for run in runs if run.shared_with is None]
+    lacking = [run for run in own if not run.stored]
     lines.append(
-        f"{preset}: {len(own)} runs, {sum(r.flops for r in own):.3g} FLOPs, {sum(r.hours for r in own):.3g} hours"
+        f"{preset}: {len(own)} runs, {sum(r.flops for r in own):.3g} FLOPs, {sum(r.hours for r in own):.3g} hours; "
+        f"the store lacks {len(lacking)}, {sum(r.hours for r in lacking):.3g} hours"
     )
     lines.append(
         f"hours: FLOPs over {UTILISATION:.0%} of {device.rate / 1e9:,.0f} GFLOP/s, measured on {device.name}; "
-        "one run after the other"
+        "one run after the other, give or take a factor of two"
     )
     return "\n".join(lines)
+
+
+def _stack(attention: Sequence[str]) -> str:
+    """The mechanisms from the first layer to the last: ``2 diag, 2 norm``."""
+    return ", ".join(f"{len(list(layers))} {name}" for name, layers in groupby(attention))

@@ -18,10 +18,15 @@ from transnormer_lib.report.project import INTERRUPTED, Project, UserMistake, fi
 from transnormer_lib.report.signals import on_ending
 
 
-def train_runs(project: Project, preset: str, wanted: Sequence[tuple[str, int]]) -> None:
-    """Put these runs, given as notebook and number, into the store."""
+def train_runs(project: Project, preset: str, wanted: Sequence[tuple[str, int]], tracker: str | None = None) -> None:
+    """Put these runs, given as notebook and number, into the store, one after the other.
+
+    ``tracker`` as in :meth:`~transnormer_lib.training.store.RunStore.get`. Raises :class:`UserMistake` for a run that
+    there is not, or that this machine or its data does not allow.
+    """
     from transnormer_lib import studies
     from transnormer_lib.report.parameters import resolve
+    from transnormer_lib.training.config import RunRefused
     from transnormer_lib.training.store import RunStore
 
     store = RunStore()
@@ -30,45 +35,12 @@ def train_runs(project: Project, preset: str, wanted: Sequence[tuple[str, int]])
         if not 0 <= number < len(runs):
             raise UserMistake(f"run={notebook}:{number}: the study has the runs 0 to {len(runs) - 1}")
         started = time.perf_counter()
-        record = store.get(runs[number]).record
+        try:
+            record = store.get(runs[number], tracker).record
+        except RunRefused as mistake:
+            raise UserMistake(f"{runs[number].name}: {mistake}") from None
         outcome = "" if record["status"] == "finished" else f", {record['status']}"
         say(f"  {runs[number].name}{outcome}: {done + 1} of {len(wanted)}, {time.perf_counter() - started:.0f} s")
-
-
-def train_lacking(
-    project: Project, preset: str, notebooks: Sequence[str], pattern: str | None, tracker: str | None
-) -> int:
-    """Train the runs of these notebooks that the store lacks, one after the other, without running a notebook.
-
-    Returns the exit code: 0 even where a run diverged, which is a result. Raises :class:`UserMistake` for parameters
-    that do not fit, and for a ``pattern`` that no run matches.
-    """
-    from fnmatch import fnmatch
-
-    from transnormer_lib import studies
-    from transnormer_lib.report.parameters import resolve
-    from transnormer_lib.training.config import RunConfig, RunRefused
-    from transnormer_lib.training.store import RunStore
-
-    store = RunStore()
-    runs: dict[str, RunConfig] = {}
-    for notebook in notebooks:
-        for config in studies.runs(notebook, resolve(project, preset, notebook)):
-            if pattern is None or fnmatch(config.name, pattern):
-                runs.setdefault(config.name + repr(config), config)
-    if pattern is not None and not runs:
-        raise UserMistake(f"run={pattern!r}: no run of preset {preset!r} has such a name")
-    lacking = [config for config in runs.values() if store.find(config) is None]
-    say(f"train: {len(lacking)} of {len(runs)} runs to make")
-    for done, config in enumerate(lacking, start=1):
-        started = time.perf_counter()
-        try:
-            record = store.get(config, tracker).record
-        except RunRefused as mistake:
-            raise UserMistake(f"{config.name}: {mistake}") from None
-        outcome = "" if record["status"] == "finished" else f", {record['status']}"
-        say(f"  {config.name}{outcome}: {done} of {len(lacking)}, {time.perf_counter() - started:.0f} s")
-    return 0
 
 
 def _place(text: str) -> tuple[str, int]:
@@ -83,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m transnormer_lib.report.share", description=__doc__)
     parser.add_argument("--preset", required=True, help="the scale, a folder of params/")
     parser.add_argument("--root", type=Path, default=None, help="the project's folder (default: the current one)")
+    parser.add_argument("--tracker", default=None, help="also report to this tracker: tensorboard, wandb, ...")
     parser.add_argument("runs", nargs="+", metavar="NOTEBOOK:NUMBER", help="runs, by their number in the study")
     options = parser.parse_args(arguments)
     on_ending(signal.default_int_handler)
@@ -90,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted = [_place(text) for text in options.runs]
         project = find_project(options.root)
         os.environ.update(project.preset(options.preset).environment)
-        train_runs(project, options.preset, wanted)
+        train_runs(project, options.preset, wanted, options.tracker)
     except UserMistake as mistake:
         print(mistake, file=sys.stderr)
         return 2

@@ -100,11 +100,14 @@ def _data_fingerprint(corpus: str, vocabulary: str) -> str:
     return load_text_corpus(corpus, vocabulary).fingerprint
 
 
-def run_id(config: RunConfig) -> str:
-    """``<name>-<digest>``: equal for equal config, data and code."""
+def run_id(config: RunConfig, data: str | None = None) -> str:
+    """``<name>-<digest>``: equal for equal config, data and code.
+
+    ``data`` is the data's fingerprint; without it the data is read.
+    """
     content = {
         "config": config.to_dict(),
-        "data": _data_fingerprint(config.data.corpus, config.data.vocabulary),
+        "data": data or _data_fingerprint(config.data.corpus, config.data.vocabulary),
         "code": _code(),
     }
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,120 @@
+"""A preset's runs are trained without notebooks: those that the store lacks, each once, in one process or several."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from transnormer_lib.report import train
+from transnormer_lib.report.plan import Device, plan
+from transnormer_lib.report.project import Project, UserMistake
+from transnormer_lib.report.train import train_lacking
+from transnormer_lib.training import trainer
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+STUDY = "03_attention_dilution"
+TINY = {"architectures": ["vanilla", "linear"], "mixtures": ["linear"], "seeds": [0, 1], "dim": 8, "heads": 2}
+TINY |= {"layers": 2, "length": 8, "block_size": 4, "steps": 2, "warmup": 1, "batch_size": 2, "validation_windows": 2}
+RUNS = [f"causal-{name}-seed{seed}" for name in ("vanilla", "linear") for seed in (0, 1)]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """The notebook of a study with tiny parameters, and an empty store."""
+    monkeypatch.setenv("TRANSNORMER_RUNS", str(tmp_path / "runs"))
+    (tmp_path / "notebooks").mkdir()
+    shutil.copy(CHECKOUT / "notebooks" / f"{STUDY}.ipynb", tmp_path / "notebooks")
+    shutil.copytree(CHECKOUT / "params" / "quick", tmp_path / "params" / "quick")
+    set_parameters(Project(tmp_path), TINY)
+    return Project(tmp_path)
+
+
+def set_parameters(project: Project, changes: dict[str, Any]) -> None:
+    path = project.values_path("quick", STUDY)
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
+
+
+def stored(project: Project) -> list[str]:
+    return sorted(path.parent.name.rpartition("-")[0] for path in (project.root / "runs").glob("*/record.json"))
+
+
+def test_a_run_is_trained_once_and_the_plan_knows_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def planned() -> dict[str, bool]:
+        return {run.run: run.stored for run in plan(project, "quick", [STUDY], Device("a device", 1e12))}
+
+    assert set(planned().values()) == {False}
+    assert train_lacking(project, "quick", [STUDY], "*-vanilla-*") == 0
+    assert stored(project) == sorted(RUNS[:2])
+    assert {name for name, there in planned().items() if there} == set(RUNS[:2])
+    assert train_lacking(project, "quick", [STUDY]) == 0
+    assert stored(project) == sorted(planned()) == sorted(RUNS)
+    monkeypatch.setattr(trainer, "train", lambda *_: pytest.fail("trained again"))
+    assert train_lacking(project, "quick", [STUDY]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("train:")] == [
+        "train: 2 of 2 runs to make",
+        "train: 2 of 4 runs to make",
+        "train: 0 of 4 runs to make",
+    ]
+
+
+def test_a_run_of_other_parameters_is_not_taken_for_stored(project: Project) -> None:
+    assert train_lacking(project, "quick", [STUDY], RUNS[0]) == 0
+    set_parameters(project, {"steps": 3})
+    assert not any(run.stored for run in plan(project, "quick", [STUDY], Device("a device", 1e12)))
+
+
+def test_several_processes_train_what_one_would(project: Project) -> None:
+    assert train_lacking(project, "quick", [STUDY], jobs=2) == 0
+    assert stored(project) == sorted(RUNS)
+
+
+def test_an_interruption_ends_every_process_and_waits_for_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    processes: list[Any] = []
+
+    class Process:
+        def __init__(self, command: list[str], **_: Any) -> None:
+            self.runs, self.heard = command[command.index("quick") + 1 :], []
+            processes.append(self)
+
+        def wait(self) -> int:
+            self.heard.append("wait")
+            if len(self.heard) == 1:
+                raise KeyboardInterrupt
+            return 130
+
+        def terminate(self) -> None:
+            self.heard.append("terminate")
+
+    monkeypatch.setattr(train.subprocess, "Popen", Process)
+    with pytest.raises(KeyboardInterrupt):
+        train_lacking(project, "quick", [STUDY], jobs=3)
+    assert [process.heard[-2:] for process in processes] == [["terminate", "wait"]] * 3
+    assert sorted(run for process in processes for run in process.runs) == [f"{STUDY}:{n}" for n in range(4)]
+
+
+def test_data_that_is_not_here_is_said_in_one_line(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    set_parameters(project, {"corpus": "wikitext-103", "vocabulary": "wikitext-103-words"})
+    assert train_lacking(project, "quick", [STUDY]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("train: no data: data set 'wikitext-103'")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "pattern", "message"),
+    [
+        ({}, "*-seed7", r"run='\*-seed7': no run of preset 'quick' has such a name"),
+        ({"heads": 3}, None, f"{STUDY}: heads=3: must divide dim=8"),
+        ({"head": 3}, None, "head=3: no such parameter; did you mean 'heads'"),
+    ],
+    ids=["no-such-run", "impossible-model", "unknown-parameter"],
+)
+def test_a_mistake_trains_nothing(changes: dict[str, Any], pattern: str | None, message: str, project: Project) -> None:
+    set_parameters(project, changes)
+    with pytest.raises(UserMistake, match=message):
+        train_lacking(project, "quick", [STUDY], pattern)
+    assert stored(project) == []
