@@ -80,8 +80,14 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    from transnormer_lib.report.project import find_project
+
+    preset = find_project(options.root).preset(options.preset)
     if options.threads:
-        os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(options.threads)))
+        preset = replace(preset, threads=options.threads)
+    os.environ.update(preset.environment)  # before torch is imported
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own messages; to be set before torch is imported
     from transnormer_lib.analysis import benchmarks
 
@@ -155,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
         "--lengths", type=_lengths, help="tokens per sequence, like 512,1024 (default: the standard ones)"
     )
     bench.add_argument("--repeats", type=_positive, default=5, help="rounds in which the competitors take turns")
-    bench.add_argument("--threads", type=_positive, help="of the CPU (default: torch's own choice)")
+    bench.add_argument("--threads", type=_positive, help="of the CPU (default: the preset's)")
     bench.add_argument("--json", type=Path, metavar="FILE", help="write the result there too")
     bench.set_defaults(run=_bench)
     return parser

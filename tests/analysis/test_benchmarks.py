@@ -1,14 +1,18 @@
 """A benchmark's figures belong together. How large they are is no property of the code, so nothing asserts it."""
 
 import json
+import os
 import statistics
 from pathlib import Path
 
 import pytest
 
+from transnormer_lib import studies
 from transnormer_lib.analysis import benchmarks
 from transnormer_lib.analysis.benchmarks import Benchmark
 from transnormer_lib.cli import main
+from transnormer_lib.report.parameters import resolve
+from transnormer_lib.report.project import Project
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +46,40 @@ def test_a_training_benchmark_measures_every_architecture_and_where_the_time_goe
     result = benchmarks.training([32], rounds=1, tokens=64)
     names = ["vanilla", "linear", "transnormer-t1", "transnormer-t2"]
     assert [t.name for t in result.timings] == names
-    assert [(share["name"], share["batch"]) for share in result.details["quick"]] == [
-        (n, b) for n in names for b in (8, 16)
+    assert [(share["step"], share["name"]) for share in result.details["quick"]] == [
+        (step, name) for step, (_, names) in benchmarks.QUICK.items() for name in names
     ]
     for share in result.details["quick"]:
         assert 0 < share["matrix_products"] < 1
         assert len(share["others"]) == 10
         assert share["matrix_products"] + sum(share["others"].values()) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("notebook", ["02_gradient_stability", "03_attention_dilution", "04_autoregressive_lm"])
+def test_the_quick_steps_are_those_of_the_quick_preset(notebook: str) -> None:
+    checkout = Path(__file__).resolve().parents[2]
+    runs = studies.runs(notebook, resolve(Project(checkout), "quick", notebook))
+    sizes = {title: size for title, (size, _) in benchmarks.QUICK.items()}
+    for run in runs:
+        model, data = run.model, run.data
+        size = sizes[f"{data.batch_size} x {data.length} tokens, {data.task}"]
+        assert (model.kind, model.layers, model.dim, model.heads) == (size.kind, size.layers, size.dim, size.heads)
+        assert size.rotary in {other.model.rotary for other in runs}
+
+
+@pytest.mark.parametrize(("option", "threads"), [([], "2"), (["--threads", "3"], "3")], ids=["preset", "option"])
+def test_threads_are_those_of_the_preset_unless_said_otherwise(
+    option: list[str], threads: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preset = tmp_path / "params" / "mine" / "preset.yaml"
+    preset.parent.mkdir(parents=True)
+    (tmp_path / "notebooks").mkdir()
+    quick = Path(__file__).resolve().parents[2] / "params" / "quick" / "preset.yaml"
+    preset.write_text(quick.read_text().replace("threads: 1", "threads: 2"))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    command = ["bench", "attention", "--lengths", "16", "--repeats", "1", "--preset", "mine", "--root", str(tmp_path)]
+    assert main([*command, *option]) == 0
+    assert os.environ["OMP_NUM_THREADS"] == threads
 
 
 def test_the_command_prints_the_table_and_writes_the_same_as_json(

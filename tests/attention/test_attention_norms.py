@@ -114,7 +114,9 @@ def test_rms_gradient_equals_finite_differences(placement):
 
 
 @pytest.mark.parametrize(
-    "function", [rms_norm, lambda x: rms_norm(x, 1e-8, "outside"), layer_norm, ScaleNorm(512)], ids=str
+    "function",
+    [rms_norm, lambda x: rms_norm(x, 1e-8, "outside"), layer_norm, ScaleNorm(512)],
+    ids=["rms", "rms-outside", "layer", "scale"],
 )
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_inputs_are_normalised_in_float32(function, dtype):

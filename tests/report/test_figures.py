@@ -152,10 +152,11 @@ def test_a_figure_that_says_nothing_is_refused(change: dict[str, str], message: 
     assert message in str(error.value)
 
 
-def test_mechanisms_differ_in_marker_and_dashes_and_not_only_in_colour() -> None:
-    distinct = {style for name, style in figures.STYLE.items() if name not in ("softmax", "1+elu")}
-    assert len({style.marker for style in distinct}) == len(distinct)
-    assert len({style.colour for style in distinct}) == len(distinct)
+def test_mechanisms_differ_in_marker_and_not_only_in_colour() -> None:
+    other_names = {"softmax", "1+elu", "norm"}  # of vanilla, linear and norm-t2
+    styles = [style for name, style in figures.STYLE.items() if name not in other_names]
+    assert len({style.marker for style in styles}) == len(styles)
+    assert len({(style.colour, style.dashes) for style in styles}) == len(styles)
 
 
 def test_styles_reach_seaborn_under_the_columns_names_and_an_unknown_one_is_refused() -> None:

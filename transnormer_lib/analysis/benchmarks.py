@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from transnormer_lib.models.config import Kind, Rotary
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -19,8 +21,34 @@ TRAINING_LENGTHS = (256, 512, 1024, 2048)
 AIMS = {4096: 3.0, 16384: 8.0}  # NormAttention against softmax: how many times faster it should at least be
 _HEADS, _HEAD_DIM = 8, 64
 _TOKENS_PER_STEP = 4096
-_QUICK_BATCHES = (8, 16)  # sequences of 64 tokens, the steps of the quick preset
 _PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model without its mechanisms, and the batch of a step."""
+
+    kind: Kind
+    layers: int
+    dim: int
+    heads: int
+    block_size: int
+    batch: int  # sequences
+    length: int  # tokens of each
+    rotary: Rotary = "none"
+
+
+# The training steps of the quick preset's notebooks, and the architectures that take them.
+QUICK = {
+    "8 x 64 tokens, causal": (
+        Size("decoder", layers=4, dim=64, heads=4, block_size=16, batch=8, length=64),
+        ("vanilla", "linear", "transnormer-t1", "transnormer-t2"),
+    ),
+    "32 x 32 tokens, masked": (
+        Size("encoder", layers=2, dim=64, heads=2, block_size=16, batch=32, length=32, rotary="lrpe"),
+        ("vanilla", "linear", "norm-t1", "norm-t2"),
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -128,73 +156,89 @@ def _peak_bytes(step: Callable[[], object]) -> int:
 def training(lengths: Sequence[int] | None = None, rounds: int = 5, tokens: int = _TOKENS_PER_STEP) -> Benchmark:
     """One optimiser step of decoders of equal size (4 layers, width 256), ``tokens`` in it at every length.
 
-    Also the share of a quick run's time that goes into matrix products, and what the rest goes into.
+    Also, for the steps of the quick preset, the share of the operators' time that goes into matrix products, and what
+    the rest goes into.
     """
     import torch
 
     timings: list[Timing] = []
     names = ("vanilla", "linear", "transnormer-t1", "transnormer-t2")
     for length in lengths or TRAINING_LENGTHS:
-        steps = {name: _training_step(name, length, max(tokens // length, 1)) for name in names}
+        size = Size("decoder", 4, dim=256, heads=4, block_size=64, batch=max(tokens // length, 1), length=length)
+        steps = {name: _training_step(name, size) for name in names}
         timings += _timings(steps, "vanilla", length, rounds)
     quick, notes = [], []
-    for name in names:
-        for batch in _QUICK_BATCHES:
-            share, costs = _matrix_share(name, batch)
-            quick.append({"name": name, "batch": batch, "matrix_products": share, "others": costs})
+    for title, (size, names) in QUICK.items():
+        for name in names:
+            share, costs = _matrix_share(name, size)
+            quick.append({"step": title, "name": name, "matrix_products": share, "others": costs})
             rest = ", ".join(f"{op.removeprefix('aten::')} {cost:.1%}" for op, cost in costs.items())
-            notes.append(f"quick step of {name}, {batch} x 64 tokens: {share:.0%} in matrix products; then {rest}")
+            notes.append(f"quick step, {title}, {name}: {share:.0%} in matrix products; then {rest}")
     title = f"training step, decoders of width 256, {tokens} tokens a step, {torch.get_num_threads()} threads"
     return Benchmark(title, "vanilla", tuple(timings), tuple(notes), {"quick": quick})
 
 
-def _training_step(
-    name: str, length: int, batch: int, *, dim: int = 256, heads: int = 4, block_size: int = 64
-) -> Callable[[], None]:
+def _training_step(name: str, size: Size) -> Callable[[], None]:
+    """What the trainer does in a step, on random tokens: forward, loss, backward, norms, clipping, AdamW."""
     import torch
 
+    from transnormer_lib.data.batches import IGNORE
     from transnormer_lib.models.architectures import architecture
+    from transnormer_lib.models.flops import PREDICTED_SHARE
     from transnormer_lib.models.language_model import build_model
+    from transnormer_lib.training.config import OptimizerConfig
+    from transnormer_lib.training.optimisation import build_optimizer, clip, gradient_norms, gradients_of
 
     config = architecture(
         name,
-        kind="decoder",
+        kind=size.kind,
         vocab_size=258,
-        max_length=length,
-        dim=dim,
-        heads=heads,
-        layers=4,
-        block_size=block_size,
+        max_length=size.length,
+        dim=size.dim,
+        heads=size.heads,
+        layers=size.layers,
+        block_size=size.block_size,
+        rotary=size.rotary,
     )
-    model = build_model(config, seed=0)
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    ids = torch.randint(256, (batch, length + 1), generator=torch.Generator().manual_seed(0))
+    model, options = build_model(config, seed=0), OptimizerConfig(clip_norm=1.0)
+    optimizer, parameters = build_optimizer(options, model), list(model.parameters())
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(256, (size.batch, size.length + 1), generator=generator)
+    inputs, targets = ids[:, :-1], ids[:, 1:]
+    if size.kind == "encoder":
+        chosen = torch.rand(inputs.shape, generator=generator) < PREDICTED_SHARE
+        targets = inputs.masked_fill(~chosen, IGNORE)
 
     def step() -> None:
-        model(ids[:, :-1], targets_BN=ids[:, 1:]).backward()
+        model(inputs, targets_BN=targets).backward()
+        clip(parameters, options, torch.linalg.vector_norm(gradient_norms(gradients_of(parameters))))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
     return step
 
 
-def _matrix_share(name: str, batch: int, steps: int = 5) -> tuple[float, dict[str, float]]:
-    """Of quick steps (width 64, sequences of 64 tokens, one thread): the share of matrix products, and of the rest."""
+def _matrix_share(name: str, size: Size, windows: int = 5) -> tuple[float, dict[str, float]]:
+    """Of a step on one thread: the share of matrix products in its operators' time, and of the ten costliest others.
+
+    An operator's time is its median over ``windows``, each of one step: what interrupts one of them does not count.
+    """
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    threads = torch.get_num_threads()
+    threads, seen = torch.get_num_threads(), []
     torch.set_num_threads(1)
     try:
-        step = _training_step(name, 64, batch, dim=64, block_size=16)
-        for _ in range(5):
+        step = _training_step(name, size)
+        for _ in range(3):
             step()
-        with profile(activities=[ProfilerActivity.CPU]) as profiler:  # few steps: each has thousands of events
-            for _ in range(steps):
+        for _ in range(windows):
+            with profile(activities=[ProfilerActivity.CPU]) as profiler:
                 step()
+            seen.append({event.key: event.self_cpu_time_total for event in profiler.key_averages()})
     finally:
         torch.set_num_threads(threads)
-    costs = {event.key: event.self_cpu_time_total for event in profiler.key_averages()}
+    costs = {op: statistics.median(window.get(op, 0.0) for window in seen) for op in seen[0]}
     total = sum(costs.values())
     products = {op for op in costs if op in _PRODUCTS or "scaled_dot_product" in op}
     others = sorted((op for op in costs if op not in products), key=lambda op: -costs[op])

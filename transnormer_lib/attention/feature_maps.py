@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -21,13 +23,32 @@ def elu(x: Tensor) -> Tensor:
     return F.elu(x)
 
 
+class _OnePlusElu(torch.autograd.Function):
+    """One tensor kept for the backward pass instead of three: φ' = min(φ, 1)."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.clamp(max=0.0).exp_().add_(x.clamp(min=0.0))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (phi,) = ctx.saved_tensors
+        return grads[0] * phi.clamp(max=1.0)  # differentiable in turn, since phi is this function's own output
+
+
 def one_plus_elu(x: Tensor) -> Tensor:
     """x + 1 where x > 0, exp(x) elsewhere: values in (0, ∞).
 
     Not computed as elu(x) + 1: in float32 that rounds to 0 below x ≈ -17 while its derivative does not, and
     φ' ≤ φ, which keeps the gradient of scaled linear attention in q and k bounded, would fail there.
     """
-    return x.clamp(max=0.0).exp() + F.relu(x)
+    return _OnePlusElu.apply(x)
 
 
 def relu(x: Tensor) -> Tensor:
