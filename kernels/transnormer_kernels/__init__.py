@@ -1,5 +1,14 @@
 """Triton kernels of the TransNormer companion. Imports torch and triton, nothing of ours.
 
-Holds no kernel yet: ``transnormer_lib.attention`` therefore resolves ``impl="auto"`` to its chunked PyTorch
-form on every device and refuses ``impl="triton"`` with a sentence that says so.
+- ``norm_attention``: NormAttention and the scaled linear attention it replaces, forward and backward.
+- ``norm_attention_step``: one more token, with the state updated in place.
+- ``diag_attention``: softmax or ReLA attention inside blocks, forward and backward.
+
+All take q, k, v as [batch, length, heads, head_dim] on a CUDA device; with TRITON_INTERPRET=1 in the environment before
+the import, on a CPU, to check them.
 """
+
+from transnormer_kernels.diag_attention import diag_attention
+from transnormer_kernels.norm_attention import norm_attention
+
+__all__ = ["diag_attention", "norm_attention"]

@@ -1,0 +1,80 @@
+"""How each kernel is launched: a static table, so that nothing is tuned, and nothing compiled anew, at run time.
+
+Keyed on the kernel, the head dimension as tiles hold it and the size of a number; never on a length.
+``static_analysis`` compiles every entry and counts its registers.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+
+class Configuration(NamedTuple):
+    """Rows of a tile, and Triton's launch options."""
+
+    rows: int
+    warps: int
+    stages: int
+
+
+def tile_width(head_dim: int) -> int:
+    """The head dimension filled up to what a tile holds: 64 or 128."""
+    return 64 if head_dim <= 64 else 128
+
+
+def sum_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What everything is summed in: float32, and float64 for float64."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def precision(dtype: torch.dtype) -> str:
+    """``input_precision`` of a product: three TF32 products make up one of float32."""
+    return "tf32x3" if dtype == torch.float32 else "ieee"
+
+
+_TABLE: dict[tuple[str, int, int], Configuration] = {
+    # (kernel, tile width, bytes per number)
+    ("segment_states", 64, 2): Configuration(64, 4, 3),
+    ("segment_states", 128, 2): Configuration(64, 8, 2),
+    ("outputs", 64, 2): Configuration(64, 4, 2),
+    ("outputs", 128, 2): Configuration(64, 8, 2),
+    ("segment_gradients", 64, 2): Configuration(64, 4, 2),
+    ("segment_gradients", 128, 2): Configuration(64, 8, 1),
+    ("gradients", 64, 2): Configuration(64, 4, 1),
+    ("gradients", 128, 2): Configuration(64, 8, 1),
+    ("segment_states", 64, 4): Configuration(32, 4, 1),
+    ("segment_states", 128, 4): Configuration(32, 8, 1),
+    ("outputs", 64, 4): Configuration(32, 4, 1),
+    ("outputs", 128, 4): Configuration(32, 8, 1),
+    ("segment_gradients", 64, 4): Configuration(32, 4, 1),
+    ("segment_gradients", 128, 4): Configuration(32, 8, 1),
+    ("gradients", 64, 4): Configuration(32, 4, 1),
+    ("gradients", 128, 4): Configuration(32, 8, 1),
+    # up to 64 tokens a block, and beyond
+    ("diag_outputs", 64, 2): Configuration(64, 4, 1),
+    ("diag_outputs", 128, 2): Configuration(64, 4, 1),
+    ("diag_outputs_wide", 64, 2): Configuration(128, 8, 1),
+    ("diag_outputs_wide", 128, 2): Configuration(128, 8, 1),
+    ("diag_gradients", 64, 2): Configuration(64, 4, 1),
+    ("diag_gradients", 128, 2): Configuration(64, 8, 1),
+    ("diag_gradients_wide", 64, 2): Configuration(128, 8, 1),
+    ("diag_gradients_wide", 128, 2): Configuration(128, 8, 1),
+    ("diag_outputs", 64, 4): Configuration(64, 8, 1),
+    ("diag_outputs", 128, 4): Configuration(64, 8, 1),
+    ("diag_outputs_wide", 64, 4): Configuration(128, 8, 1),
+    ("diag_outputs_wide", 128, 4): Configuration(128, 8, 1),
+    ("diag_gradients", 64, 4): Configuration(64, 8, 1),
+    ("diag_gradients", 128, 4): Configuration(64, 8, 1),
+    ("diag_gradients_wide", 64, 4): Configuration(128, 8, 1),
+    ("diag_gradients_wide", 128, 4): Configuration(128, 8, 1),
+}
+
+
+def configuration(kernel: str, head_dim: int, dtype: torch.dtype) -> Configuration:
+    """The table's entry; float64, which runs under the interpreter alone, takes float32's."""
+    return _TABLE[kernel, tile_width(head_dim), min(dtype.itemsize, 4)]
+
+
+def entries() -> dict[tuple[str, int, int], Configuration]:
+    """The whole table, by (kernel, tile width, bytes per number)."""
+    return dict(_TABLE)

@@ -1,0 +1,258 @@
+"""Kernels of DiagAttention, forward and backward, tile by tile.
+
+Section 4.3 of "The Devil in Linear Transformer", for one head: a query sees the keys of its own block of W tokens. i
+counts queries and j keys; A_ij is 1 where i and j share a block, j is no padding and, if causal, j ≤ i; else 0. With
+c = D^{-1/2}
+
+    s_ij = c q_i·k_j        softmax (T2):  p_ij = A_ij e^{s_ij} / Σ_l A_il e^{s_il}        rela (T1):  p_ij = A_ij max(s_ij, 0)
+    t_i = Σ_j p_ij v_j
+
+A tile is T = 64 or 128 tokens and holds R = ⌊T/W⌋·W of them, whole blocks: Q, K, V [T, D], rows beyond R or N zero. One
+program does one tile of one head and needs nothing else, since A vanishes between tiles:
+
+    S = c Q K^T [T, T]        P = softmax(S) or relu(S) where A, else 0        T = P V
+
+q, k, v are read once and o is written once: 4·D numbers per token and head. A row of A that is all zero gives p = 0 and
+t = 0. Without a norm o = t. With RMSNorm over the embedding o = t and Σ t² goes to ``squares``: r needs all heads, see
+``rows``; ``PRESCALE`` (float16) divides t by the root of its head's mean of squares, so that it does not overflow.
+
+Backward, also one program per tile. Only S is formed again, as K Q^T, keys down and queries across, because dk and dv
+are sums over queries: no product takes the transpose of another one's result (Triton from 3.4.0 up to 3.7.0
+miscompiles that on Hopper). With g = ∂L/∂o
+
+    no norm      dt_i = g_i                                        α_i = 1
+    embedding    ∂L/∂t_i = α_i g_i + β_i o_i = α_i dt_i            dt_i = g_i + (β_i/α_i) o_i, from ``rows.row_gradients``
+
+where α_i, 1e8 for a row of zeros with ε outside the root, multiplies P and dS and not dt, which a half dtype must hold:
+
+    dv_j = Σ_i p_ij α_i dt_i                                       dV   = (P ⊙ α)^T dT
+    dp_ij = α_i dt_i·v_j                                           dP^T = (V dT^T) ⊙ α
+    softmax:  ds_ij = p_ij (dp_ij − Σ_l p_il dp_il)                dS^T = P^T ⊙ (dP^T − column sums of P^T ⊙ dP^T)
+    rela:     ds_ij = dp_ij where A_ij s_ij > 0, else 0
+    dq_i = c Σ_j ds_ij k_j                                         dQ^T = c K^T dS^T      [D, T]
+    dk_j = c Σ_i ds_ij q_i                                         dK   = c dS^T Q
+
+Nothing of the forward pass is kept for softmax: a block's sums are taken anew. q, k, v, g are read once and dq, dk, dv
+written once, 7·D numbers, and with the norm o is read as well.
+
+A rotation turns q and k by their place in the block, i mod W, before S: q' = turn(reflect(q)). Then dq = reflect(turn
+back(dq')), and with ∂L/∂angle of each row and pair of features, θ_m has the gradient Σ (i mod W) ∂L/∂angle_im.
+
+A tile's blocks meet in products, where a weight of 0 does not silence a NaN: padding's keys and values are zeroed, but a
+NaN or an infinity in a real token may show in the other blocks of its tile.
+"""
+
+import triton
+import triton.language as tl
+
+from transnormer_kernels.rows import head_size
+from transnormer_kernels.tiles import angle_gradient, load_tile, load_tile_turns, product, reflect, store_tile, turn
+
+LARGEST_BLOCK = 128
+_LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def place(TILES, H, R: tl.constexpr, T: tl.constexpr, N):
+    """(batch index, head, first row, which of T rows [T] hold a token) of this program; heads vary fastest."""
+    program = tl.program_id(0)
+    tile = program // H
+    first = tile % TILES * R
+    local = tl.arange(0, T)
+    seen = (local < R) & (local < N - first)
+    return (tile // TILES).to(tl.int64), (program % H).to(tl.int64), first.to(tl.int64), seen
+
+
+@triton.jit
+def visible(queries, keys, real_keys, W: tl.constexpr, T: tl.constexpr, CAUSAL: tl.constexpr):
+    """A, for places in the tile and flags that broadcast to [T, T]."""
+    allowed = real_keys & (queries >= 0)
+    if W <= T // 2:
+        allowed = allowed & (queries // W == keys // W)
+    if CAUSAL:
+        allowed = allowed & (keys <= queries)
+    return allowed
+
+
+@triton.jit
+def turned_rows(
+    x, u, cos, sin, T: tl.constexpr, D: tl.constexpr, TURNED: tl.constexpr, REFLECTED: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Rows of q or k as they enter the scores, in their dtype."""
+    y = x
+    if REFLECTED:
+        y = reflect(y.to(ACC), u)
+    if TURNED:
+        y = turn(y.to(ACC), cos, sin, T, D)
+    return y.to(x.dtype)
+
+
+@triton.jit
+def unturned_gradient(
+    d, x_pointer, stride, first, kept, u_table, cos_table, sin_table, angle,
+    W: tl.constexpr, T: tl.constexpr, D_TRUE: tl.constexpr, D: tl.constexpr,
+    TURNED: tl.constexpr, REFLECTED: tl.constexpr, LEARNED: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """(dx, ``angle`` + x's share of dθ [D/2]) from d [T, D], the gradient of the turned x.
+
+    Turning both sides of a pair by one angle leaves its y_even g_odd − y_odd g_even alone, so dθ needs x before the turn.
+    Tables and x are read again, from the cache, rather than kept in registers across the products.
+    """
+    local = tl.arange(0, T)
+    columns = tl.arange(0, D)
+    u = columns.to(ACC)
+    if REFLECTED:
+        u = tl.load(u_table + columns, mask=columns < D_TRUE, other=0.0).to(ACC)
+    if TURNED:
+        cos, sin = load_tile_turns(cos_table, sin_table, first * 0, kept, D_TRUE, T, D, ACC)
+        d = turn(d, cos, -sin, T, D)
+    if LEARNED:
+        tl.debug_barrier()
+        x = load_tile(x_pointer, first, stride, kept, D_TRUE, T, D).to(ACC)
+        if REFLECTED:
+            x = reflect(x, u)
+        angle += tl.sum(angle_gradient(x, d, T, D) * (local % W).to(ACC)[:, None], axis=0)
+    if REFLECTED:
+        d = reflect(d, u)
+    return d, angle
+
+
+@triton.jit
+def matrix(s, allowed, SCALE: tl.constexpr, SOFTMAX: tl.constexpr, KEYS: tl.constexpr):
+    """P from products of queries and keys [T, T] whose keys lie along axis ``KEYS``."""
+    if SOFTMAX:
+        # Of base 2, with the factor log2 e in c; the largest exponent is 0, and a query without a key has none.
+        s = tl.where(allowed, s * (SCALE * _LOG2_E), float("-inf"))
+        largest = tl.max(s, axis=KEYS)
+        p = tl.exp2(s - tl.expand_dims(tl.where(largest == float("-inf"), 0.0, largest), KEYS))
+        total = tl.sum(p, axis=KEYS)
+        p *= tl.expand_dims(1.0 / tl.where(total == 0.0, 1.0, total), KEYS)
+    else:
+        # where, not maximum alone: maximum would drop a NaN that the reference shows.
+        p = tl.where(allowed, tl.where(s < 0, 0.0, s * SCALE), 0.0)
+    return p
+
+
+@triton.jit(do_not_specialize=["N", "TILES"])
+def diag_outputs(
+    q, k, v, real, u_table, cos_table, sin_table, o, squares,
+    q_b, q_n, q_h, k_b, k_n, k_h, v_b, v_n, v_h, o_b, o_n, o_h, N, H, TILES,
+    SCALE: tl.constexpr, SOFTMAX: tl.constexpr, CAUSAL: tl.constexpr, NORMED: tl.constexpr, PRESCALE: tl.constexpr,
+    W: tl.constexpr, R: tl.constexpr, T: tl.constexpr, D_TRUE: tl.constexpr, D: tl.constexpr, MASKED: tl.constexpr,
+    TURNED: tl.constexpr, REFLECTED: tl.constexpr, OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """t of one tile of one head to ``o``, and with NORMED Σ t² to ``squares`` [B, N, H]."""
+    b, h, first, seen = place(TILES, H, R, T, N)
+    q += b * q_b + h * q_h
+    k += b * k_b + h * k_h
+    v += b * v_b + h * v_h
+    o += b * o_b + h * o_h
+    local = tl.arange(0, T)
+    real_rows = seen
+    if MASKED:
+        real_rows = seen & (tl.load(real + b * N + first + local, mask=seen, other=0) != 0)
+    queries = load_tile(q, first, q_n, seen, D_TRUE, T, D)
+    keys = load_tile(k, first, k_n, real_rows, D_TRUE, T, D)
+    values = load_tile(v, first, v_n, real_rows, D_TRUE, T, D)
+    u, cos, sin = seen, seen, seen
+    if REFLECTED:
+        columns = tl.arange(0, D)
+        u = tl.load(u_table + columns, mask=columns < D_TRUE, other=0.0).to(ACC)
+    if TURNED:
+        cos, sin = load_tile_turns(cos_table, sin_table, first * 0, seen, D_TRUE, T, D, ACC)
+    queries = turned_rows(queries, u, cos, sin, T, D, TURNED, REFLECTED, ACC)
+    keys = turned_rows(keys, u, cos, sin, T, D, TURNED, REFLECTED, ACC)
+
+    s = product(queries, tl.trans(keys), OPERAND, ACC, PRECISION)
+    allowed = visible(local[:, None], local[None, :], real_rows[None, :], W, T, CAUSAL)
+    t = product(matrix(s, allowed, SCALE, SOFTMAX, 1), values, OPERAND, ACC, PRECISION)
+    if NORMED:
+        total = tl.sum(t * t, axis=1)
+        tl.store(squares + (b * N + first + local) * H + h, total, mask=seen)
+        if PRESCALE:
+            t *= (1.0 / head_size(total, D_TRUE))[:, None]
+    store_tile(o, t, first, o_n, seen, D_TRUE, T, D)
+
+
+@triton.jit(do_not_specialize=["N", "TILES"])
+def diag_gradients(
+    q, k, v, real, u_table, cos_table, sin_table, g, o, alpha, beta, dq, dk, dv, turns,
+    q_b, q_n, q_h, k_b, k_n, k_h, v_b, v_n, v_h, g_b, g_n, g_h, d_b, d_n, d_h, N, H, TILES,
+    SCALE: tl.constexpr, SOFTMAX: tl.constexpr, CAUSAL: tl.constexpr, NORMED: tl.constexpr, LEARNED: tl.constexpr,
+    W: tl.constexpr, R: tl.constexpr, T: tl.constexpr, D_TRUE: tl.constexpr, D: tl.constexpr, MASKED: tl.constexpr,
+    TURNED: tl.constexpr, REFLECTED: tl.constexpr, OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dq, dk, dv of one tile of one head (o has their strides), and with LEARNED dθ to ``turns`` [programs, D/2]."""
+    # Barriers keep the compiler from reading ahead where registers are short.
+    HEAVY: tl.constexpr = TURNED or (NORMED and T * D > 8192)
+    b, h, first, seen = place(TILES, H, R, T, N)
+    q += b * q_b + h * q_h
+    k += b * k_b + h * k_h
+    v += b * v_b + h * v_h
+    g += b * g_b + h * g_h
+    own = b * d_b + h * d_h
+    local = tl.arange(0, T)
+    real_rows = seen
+    if MASKED:
+        real_rows = seen & (tl.load(real + b * N + first + local, mask=seen, other=0) != 0)
+    u, cos, sin = seen, seen, seen
+    if REFLECTED:
+        columns = tl.arange(0, D)
+        u = tl.load(u_table + columns, mask=columns < D_TRUE, other=0.0).to(ACC)
+    queries = load_tile(q, first, q_n, seen, D_TRUE, T, D)
+    if TURNED:
+        cos, sin = load_tile_turns(cos_table, sin_table, first * 0, seen, D_TRUE, T, D, ACC)
+    queries = turned_rows(queries, u, cos, sin, T, D, TURNED, REFLECTED, ACC)
+    if TURNED:
+        tl.debug_barrier()
+        cos, sin = load_tile_turns(cos_table, sin_table, first * 0, seen, D_TRUE, T, D, ACC)
+    keys = load_tile(k, first, k_n, real_rows, D_TRUE, T, D)
+    keys = turned_rows(keys, u, cos, sin, T, D, TURNED, REFLECTED, ACC)
+
+    # Keys j down, queries i across.
+    s = product(keys, tl.trans(queries), OPERAND, ACC, PRECISION)
+    if HEAVY:
+        tl.debug_barrier()
+    dt = load_tile(g, first, g_n, seen, D_TRUE, T, D)
+    if NORMED:
+        a = tl.load(alpha + b * N + first + local, mask=seen, other=1.0).to(ACC)
+        share = tl.load(beta + b * N + first + local, mask=seen, other=0.0).to(ACC) / a
+        dt = (dt.to(ACC) + share[:, None] * load_tile(o + own, first, d_n, seen, D_TRUE, T, D).to(ACC)).to(OPERAND)
+        if HEAVY:
+            tl.debug_barrier()
+    values = load_tile(v, first, v_n, real_rows, D_TRUE, T, D)
+    dp = product(values, tl.trans(dt), OPERAND, ACC, PRECISION)
+    allowed = visible(local[None, :], local[:, None], real_rows[:, None], W, T, CAUSAL)
+    p = matrix(s, allowed, SCALE, SOFTMAX, 0)
+    if NORMED:
+        dp *= a[None, :]
+    if SOFTMAX:
+        ds = p * (dp - tl.sum(p * dp, axis=0)[None, :])
+    else:
+        ds = tl.where(p > 0, dp, 0.0)
+    ds = ds.to(OPERAND)
+    if NORMED:
+        p *= a[None, :]
+    d_values = product(p, dt, OPERAND, ACC, PRECISION)
+    store_tile(dv + own, tl.where(real_rows[:, None], d_values, 0.0), first, d_n, seen, D_TRUE, T, D)
+    if HEAVY:
+        tl.debug_barrier()
+    angle = tl.zeros([D // 2], ACC)
+    d_keys = product(ds, queries, OPERAND, ACC, PRECISION) * SCALE
+    d_keys, angle = unturned_gradient(
+        d_keys, k, k_n, first, real_rows, u_table, cos_table, sin_table, angle, W, T, D_TRUE, D, TURNED, REFLECTED,
+        LEARNED, ACC,
+    )  # fmt: skip
+    store_tile(dk + own, tl.where(real_rows[:, None], d_keys, 0.0), first, d_n, seen, D_TRUE, T, D)
+    if HEAVY:
+        tl.debug_barrier()
+    d_queries = tl.trans(product(tl.trans(keys), ds, OPERAND, ACC, PRECISION)) * SCALE
+    d_queries, angle = unturned_gradient(
+        d_queries, q, q_n, first, seen, u_table, cos_table, sin_table, angle, W, T, D_TRUE, D, TURNED, REFLECTED,
+        LEARNED, ACC,
+    )  # fmt: skip
+    store_tile(dq + own, d_queries, first, d_n, seen, D_TRUE, T, D)
+    if LEARNED:
+        pairs = tl.arange(0, D // 2)
+        address = turns + tl.program_id(0).to(tl.int64) * (D_TRUE // 2) + pairs
+        tl.store(address, angle, mask=pairs < D_TRUE // 2)

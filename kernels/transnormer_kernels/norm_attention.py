@@ -1,0 +1,124 @@
+"""NormAttention and the scaled linear attention it replaces, on [B, N, H, D].
+
+Eq. 13 and 14 of "The Devil in Linear Transformer": o = XNorm(φ(Q) (φ(K)^T V)). ``linear_forward`` and
+``linear_backward`` derive the kernels, ``linear_ops`` launches them.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from transnormer_kernels import linear_forward
+from transnormer_kernels.checks import (
+    check_choice,
+    check_cu_seqlens,
+    check_device,
+    check_padding,
+    check_positive,
+    check_qkv,
+    check_rotation,
+)
+from transnormer_kernels.configurations import sum_dtype
+from transnormer_kernels.linear_ops import NORMS, linear_attention
+from transnormer_kernels.tiles import PHI
+
+Phi = Literal["elu", "1+elu", "relu", "identity"]
+Norm = Literal["embedding", "head", "none", "denominator"]
+State = dict[str, Tensor]
+
+
+def norm_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    phi: Phi = "1+elu",
+    causal: bool = True,
+    norm: Norm = "embedding",
+    eps: float = 1e-8,
+    eps_placement: Literal["inside", "outside"] = "inside",
+    denominator_floor: float = 1e-6,
+    key_padding_mask: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    max_seqlen: int | None = None,
+    initial_state: State | None = None,
+    output_final_state: bool = False,
+    theta: Tensor | None = None,
+    reflection: Tensor | None = None,
+    position: int = 0,
+    segments: int | None = None,
+) -> Tensor | tuple[Tensor, State]:
+    """o [B, N, H, D] of q, k, v [B, N, H, D]; with ``output_final_state`` (o, state).
+
+    ``norm``: RMSNorm without gain over the H·D numbers of a token (``embedding``, the paper's) or the D of a head
+    (``head``); ``none``; or ``denominator``, the scaled attention of Eq. 3, whose Σ_j φ(q_i)·φ(k_j) is clamped from
+    below at ``denominator_floor``. ε stands ``inside`` the root (Definition D.1) or ``outside`` (as released).
+
+    ``key_padding_mask`` [B, N] is True on padding: such a key contributes nothing, whatever its content. Sequences of
+    different length may instead be packed along N with B = 1 and offsets ``cu_seqlens`` int32 [B' + 1];
+    ``max_seqlen``, their longest, saves a wait for the GPU. ``theta`` [D/2] (radians per token, learnable) turns
+    neighbouring pairs of the features by their position, ``reflection`` [D] reflects them first (LRPE).
+
+    A state is {"kv": [B, H, D, D]}, with ``denominator`` also {"z": [B, H, D]}: Σ ψ(k_j) v_j^T and Σ ψ(k_j) of the
+    tokens so far, float32. ``initial_state`` stands before the first token, which has the number ``position``.
+    ``segments`` cuts a sequence into so many pieces that are worked on in parallel; None decides by the GPU.
+
+    Head dimensions 16, 32, 64, 80, 96 and 128, any length; bfloat16, float16 and float32, summed in float32, on a
+    CUDA device. Differentiable once in q, k, v, θ and the initial state. Under autocast q, k, v take its dtype.
+    Raises ValueError or TypeError in one line for anything else.
+    """
+    if torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64:
+        q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))
+    check_qkv(q, k, v)
+    check_device(q, linear_forward.outputs)
+    check_choice("phi", phi, tuple(PHI))
+    check_choice("norm", norm, tuple(NORMS))
+    check_choice("eps_placement", eps_placement, ("inside", "outside"))
+    check_positive("eps", eps)
+    check_positive("denominator_floor", denominator_floor)
+    check_padding(key_padding_mask, q)
+    check_cu_seqlens(cu_seqlens, q)
+    check_rotation(theta, reflection, q)
+    _check_count("position", position, 0)
+    _check_count("segments", 1 if segments is None else segments, 1)
+    if max_seqlen is not None:
+        _check_count("max_seqlen", max_seqlen, 1)
+    sequences = q.shape[0]
+    if cu_seqlens is not None:
+        sequences = cu_seqlens.shape[0] - 1
+        if max_seqlen is None:
+            max_seqlen = int(cu_seqlens.diff().max())
+    kv, z = _state(initial_state, sequences, q, norm)
+    inputs = (q, k, v, kv, z, theta)
+    save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
+    o, _, final_kv, final_z, _, _ = linear_attention(
+        q, k, v, phi, norm, causal, eps, eps_placement, denominator_floor, key_padding_mask, cu_seqlens,
+        max_seqlen or 0, kv, z, theta, reflection, position, segments or 0, save, output_final_state,
+    )  # fmt: skip
+    if not output_final_state:
+        return o
+    return o, {"kv": final_kv, "z": final_z} if norm == "denominator" else {"kv": final_kv}
+
+
+def _check_count(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name}={value!r}: must be a whole number of at least {least}")
+
+
+def _state(state: State | None, sequences: int, q: Tensor, norm: str) -> tuple[Tensor | None, Tensor | None]:
+    """``initial_state`` checked, as (kv, z)."""
+    if state is None:
+        return None, None
+    heads, d = q.shape[2:]
+    shapes = {"kv": (sequences, heads, d, d)} | ({"z": (sequences, heads, d)} if norm == "denominator" else {})
+    if set(state) != set(shapes):
+        raise ValueError(f"initial_state={sorted(state)}: must hold {', '.join(shapes)} with norm={norm!r}")
+    for name, shape in shapes.items():
+        x = state[name]
+        if x.shape != shape or x.dtype != sum_dtype(q.dtype) or x.device != q.device:
+            raise ValueError(
+                f"initial_state[{name!r}] is {x.dtype} {tuple(x.shape)} on {x.device}: must be {sum_dtype(q.dtype)} "
+                f"{shape} on {q.device}"
+            )
+    return state["kv"], state.get("z")

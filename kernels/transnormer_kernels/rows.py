@@ -1,0 +1,74 @@
+"""RMSNorm over the whole embedding, Definition D.1 of "The Devil in Linear Transformer", as two kernels over rows.
+
+A token's norm needs all of its heads, an attention kernel sees one. So that kernel writes t and Σ t² of its head, and
+with W = H·D and σ² = Σ_h Σ t² / W ``normalise_rows`` makes
+
+    y = t r            r = 1/sqrt(σ² + ε)   (inside)    or   1/(σ + ε)   (outside, as released)
+
+in place. Since y's gradient g enters ∂L/∂t = r (g − y · mean(g ⊙ y) / κ), with κ = 1 or σ r, ``row_gradients`` gives
+the two numbers per token, α = r and β = −r · mean(g ⊙ y) / κ, of which the attention's backward kernel makes
+α g + β y on its way. With ``PRESCALE`` (float16) t was written divided by its own head's root mean square.
+"""
+
+import triton
+import triton.language as tl
+
+TINY = tl.constexpr(1e-30)  # a head of zeros is divided by its root
+
+
+@triton.jit
+def head_size(squares, D_TRUE: tl.constexpr):
+    """The root mean square by which PRESCALE divides a head, never zero, from its Σ t²."""
+    return tl.sqrt(squares / D_TRUE + TINY)
+
+
+@triton.jit(do_not_specialize=["ROWS"])
+def normalise_rows(
+    o, squares, scale, ROWS,
+    EPS: tl.constexpr, EPS_OUTSIDE: tl.constexpr, PRESCALE: tl.constexpr, H: tl.constexpr,
+    D_TRUE: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """o [ROWS, H, D_TRUE], contiguous, from t to y in place; r to ``scale`` [ROWS]."""
+    rows = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)
+    columns = tl.arange(0, D)
+    seen = rows < ROWS
+    total = tl.load(squares + rows * H, mask=seen, other=0.0)
+    for h in range(1, H):
+        total += tl.load(squares + rows * H + h, mask=seen, other=0.0)
+    mean = total / (H * D_TRUE)
+    r = 1.0 / (tl.sqrt(mean) + EPS) if EPS_OUTSIDE else 1.0 / tl.sqrt(mean + EPS)
+    tl.store(scale + rows, r, mask=seen)
+    for h in range(0, H):
+        factor = r
+        if PRESCALE:
+            factor *= head_size(tl.load(squares + rows * H + h, mask=seen, other=0.0), D_TRUE)
+        address = o + (rows * H + h)[:, None] * D_TRUE + columns[None, :]
+        inside = seen[:, None] & (columns < D_TRUE)[None, :]
+        t = tl.load(address, mask=inside, other=0.0).to(r.dtype)
+        tl.store(address, (t * factor[:, None]).to(o.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["ROWS", "N"])
+def row_gradients(
+    g, y, scale, alpha, beta, g_b, g_n, g_h, ROWS, N,
+    EPS: tl.constexpr, EPS_OUTSIDE: tl.constexpr, H: tl.constexpr,
+    D_TRUE: tl.constexpr, D: tl.constexpr, R: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """α and β [ROWS] from g [B, N, H, D], with any strides but the last, and y [ROWS, H, D], contiguous."""
+    rows = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)
+    columns = tl.arange(0, D)
+    seen = rows < ROWS
+    inside = seen[:, None] & (columns < D_TRUE)[None, :]
+    start = (rows // N) * g_b + (rows % N) * g_n
+    total = tl.zeros([R], ACC)
+    for h in range(0, H):
+        own = tl.load(g + start[:, None] + h * g_h + columns[None, :], mask=inside, other=0.0).to(ACC)
+        out = tl.load(y + (rows * H + h)[:, None] * D_TRUE + columns[None, :], mask=inside, other=0.0).to(ACC)
+        total += tl.sum(own * out, axis=1)
+    r = tl.load(scale + rows, mask=seen, other=0.0)
+    mean = total / (H * D_TRUE)
+    if EPS_OUTSIDE:
+        kappa = 1.0 - EPS * r  # σ r; zero where the row is, and then so is y
+        mean = tl.where(kappa > 0, mean / kappa, 0.0)
+    tl.store(alpha + rows, r, mask=seen)
+    tl.store(beta + rows, -r * mean, mask=seen)

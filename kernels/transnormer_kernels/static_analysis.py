@@ -1,0 +1,168 @@
+"""What the compiler makes of every kernel for a GPU that need not be there: registers, spills, shared memory.
+
+    python -m transnormer_kernels.static_analysis [--arch 90] [--json FILE]
+
+runs the operators on tensors of each head dimension and dtype with every launch replaced by a compilation, so what is
+compiled is what a GPU would run, and asks the assembler that Triton ships for registers and spills. A kernel that spills registers to memory, or whose matrix products do not reach the tensor cores' own
+instructions (wgmma, on sm_90), is slower than it need be: the last column says so. No GPU is used.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+
+@dataclass(frozen=True)
+class Usage:
+    """One compiled kernel: registers per thread, bytes of spilled registers written and read, bytes of shared memory."""
+
+    case: str
+    kernel: str
+    warps: int
+    registers: int
+    spilled: int
+    shared: int
+    tensor_cores: bool  # its products use wgmma
+
+
+class _NoDevice:
+    """As much of Triton's driver as a compilation asks for."""
+
+    def __init__(self, arch: int) -> None:
+        self._target = GPUTarget("cuda", arch, 32)
+
+    def get_current_target(self) -> GPUTarget:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cpu")
+
+
+@contextmanager
+def compiling(arch: int) -> Iterator[list[tuple[str, Any]]]:
+    """Within it a kernel's launch compiles it for ``arch`` and does nothing else; yields (name, kernel) of each."""
+    compiled: list[tuple[str, Any]] = []
+    run: Callable[..., Any] = JITFunction.run
+
+    def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+        kernel = run(self, *args, grid=grid, warmup=True, **options)
+        compiled.append((self.__name__, kernel))
+        return kernel
+
+    previous = driver._active  # asking for it by its public name would look for a GPU
+    driver.set_active(_NoDevice(arch))
+    JITFunction.run = compile_only
+    try:
+        yield compiled
+    finally:
+        JITFunction.run = run
+        driver._active = previous
+
+
+def usage(case: str, name: str, kernel: Any, arch: int) -> Usage:
+    """The resource usage of a compiled kernel, as the assembler reports it."""
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    suffix = "a" if arch >= 90 else ""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "kernel.ptx"
+        source.write_text(kernel.asm["ptx"])
+        command = [
+            str(tool),
+            "-v",
+            f"--gpu-name=sm_{arch}{suffix}",
+            str(source),
+            "-o",
+            str(source.with_suffix(".cubin")),
+        ]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    registers = re.search(r"Used (\d+) registers", text)
+    spills = re.findall(r"(\d+) bytes spill", text)
+    if registers is None or not spills:
+        raise RuntimeError(f"{tool.name} reports no registers for {name}: {text}")
+    return Usage(
+        case, name, kernel.metadata.num_warps, int(registers[1]), sum(map(int, spills)), kernel.metadata.shared,
+        "wgmma" in kernel.asm["ptx"],
+    )  # fmt: skip
+
+
+def cases() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Every configuration: head dimensions as tiles hold them, dtypes, norms, with and without the rotation."""
+    from transnormer_kernels.linear_ops import linear_attention, linear_attention_backward
+
+    def both(d: int, dtype: torch.dtype, norm: str, causal: bool, rotated: bool) -> None:
+        q, k, v = (torch.zeros(2, 1024, 2, d, dtype=dtype) for _ in range(3))
+        theta = torch.zeros(d // 2) if rotated else None
+        reflection = torch.zeros(d) if rotated else None
+        fixed: tuple[Any, ...] = ("1+elu", norm, causal, 1e-8, "inside", 1e-6, None, None, 0)
+        o, scale, _, _, kv, z = linear_attention(q, k, v, *fixed, None, None, theta, reflection, 0, 2, True, True)
+        linear_attention_backward(o, None, None, q, k, v, o, scale, kv, z, *fixed, theta, reflection, 0, rotated)
+
+    for d in (64, 128):
+        for dtype in (torch.bfloat16, torch.float16, torch.float32):
+            for norm in ("embedding", "head", "denominator"):
+                for causal in (True, False):
+                    for rotated in (False, True):
+                        if dtype != torch.bfloat16 and (norm == "head" or rotated):
+                            continue
+                        kind = "causal" if causal else "bidirectional"
+                        name = f"linear d{d} {str(dtype)[6:]} {norm} {kind}{' rotated' if rotated else ''}"
+                        yield name, lambda o=(d, dtype, norm, causal, rotated): both(*o)  # type: ignore[misc]
+
+
+def analyse(arch: int, only: str = "") -> Iterator[Usage]:
+    """``Usage`` of every kernel of every case whose name holds ``only``, each compiled once."""
+    seen = set()
+    for case, launch in cases():
+        if only not in case:
+            continue
+        with compiling(arch) as compiled:
+            launch()
+        for name, kernel in compiled:
+            if kernel.hash not in seen:
+                seen.add(kernel.hash)
+                yield usage(case, name, kernel, arch)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table; exit code 1 where a kernel spills."""
+    parser = argparse.ArgumentParser(prog="python -m transnormer_kernels.static_analysis", description=__doc__)
+    parser.add_argument("--arch", type=int, default=90, help="compute capability, like 90 for an H100 or H200")
+    parser.add_argument("--only", default="", help="cases whose name holds this")
+    parser.add_argument("--json", type=Path, help="write the table there too")
+    options = parser.parse_args(arguments)
+    print(f"{'case':<46} {'kernel':<18} warps registers spilled shared", flush=True)
+    found = []
+    for u in analyse(options.arch, options.only):
+        found.append(u)
+        note = ("" if u.tensor_cores else "  no wgmma") + ("  SPILLS" if u.spilled else "")
+        print(f"{u.case:<46} {u.kernel:<18} {u.warps:5} {u.registers:9} {u.spilled:7} {u.shared:6}{note}", flush=True)
+    if options.json:
+        options.json.write_text(json.dumps([asdict(u) for u in found], indent=1) + "\n")
+    return int(any(u.spilled for u in found))
+
+
+if __name__ == "__main__":
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        sys.exit("TRITON_INTERPRET=1: unset it, the interpreter compiles nothing")
+    sys.exit(main())

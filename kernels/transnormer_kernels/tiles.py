@@ -1,0 +1,152 @@
+"""Arithmetic on tiles that the kernels share: products, feature maps, the rotation, the norm's gradient.
+
+Triton functions only; they are inlined into the kernels that call them. Shapes: C rows (tokens) of a tile, D head
+dimension filled up to a power of two (columns beyond the true one hold zeros).
+
+``ACC`` is the dtype in which everything is summed: float32, and float64 for float64 inputs. ``OPERAND`` is the dtype
+that enters the matrix units: that of the inputs.
+"""
+
+import triton
+import triton.language as tl
+
+PHI = {"elu": 0, "1+elu": 1, "relu": 2, "identity": 3}
+
+# What becomes of t_i = Σ_j s_ij v_j; see ``linear_forward``.
+NO_NORM = tl.constexpr(0)
+HEAD_NORM = tl.constexpr(1)
+EMBEDDING_NORM = tl.constexpr(2)
+DENOMINATOR = tl.constexpr(3)
+
+ELU = tl.constexpr(PHI["elu"])
+ONE_PLUS_ELU = tl.constexpr(PHI["1+elu"])
+RELU = tl.constexpr(PHI["relu"])
+
+
+@triton.jit
+def product(a, b, OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr):
+    """a @ b, summed in ``ACC``."""
+    return tl.dot(a.to(OPERAND), b.to(OPERAND), input_precision=PRECISION, out_dtype=ACC)
+
+
+@triton.jit
+def load_tile(pointer, start, stride, seen, D_TRUE: tl.constexpr, C: tl.constexpr, D: tl.constexpr):
+    """C rows of D numbers from ``start`` on as a tile [C, D]: zeros where ``seen`` [C] is False and beyond ``D_TRUE``.
+
+    Only a scalar depends on ``start``, so that the addresses of all tensors with one stride share their registers.
+    """
+    columns = tl.arange(0, D)
+    inside = seen[:, None] & (columns < D_TRUE)[None, :]
+    address = (pointer + tl.cast(start, tl.int64) * stride) + (tl.arange(0, C)[:, None] * stride + columns[None, :])
+    return tl.load(address, mask=inside, other=0.0)
+
+
+@triton.jit
+def store_tile(pointer, tile, start, stride, seen, D_TRUE: tl.constexpr, C: tl.constexpr, D: tl.constexpr):
+    """The inverse of ``load_tile``."""
+    columns = tl.arange(0, D)
+    inside = seen[:, None] & (columns < D_TRUE)[None, :]
+    address = (pointer + tl.cast(start, tl.int64) * stride) + (tl.arange(0, C)[:, None] * stride + columns[None, :])
+    tl.store(address, tile.to(pointer.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def load_rows(pointer, rows, stride, seen, D_TRUE: tl.constexpr, D: tl.constexpr):
+    """Rows of D numbers as a tile [C, D], in their dtype: zeros where ``seen`` [C] is False and beyond ``D_TRUE``."""
+    columns = tl.arange(0, D)
+    inside = seen[:, None] & (columns < D_TRUE)[None, :]
+    return tl.load(pointer + rows.to(tl.int64)[:, None] * stride + columns[None, :], mask=inside, other=0.0)
+
+
+@triton.jit
+def store_rows(pointer, tile, rows, stride, seen, D_TRUE: tl.constexpr, D: tl.constexpr):
+    """The inverse of ``load_rows``."""
+    columns = tl.arange(0, D)
+    inside = seen[:, None] & (columns < D_TRUE)[None, :]
+    address = pointer + rows.to(tl.int64)[:, None] * stride + columns[None, :]
+    tl.store(address, tile.to(pointer.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def load_state(pointer, D_TRUE: tl.constexpr, D: tl.constexpr, TRANSPOSED: tl.constexpr):
+    """A contiguous state [D_TRUE, D_TRUE] as a tile [D, D], as it stands or transposed."""
+    i, j = tl.arange(0, D)[:, None], tl.arange(0, D)[None, :]
+    inside = (i < D_TRUE) & (j < D_TRUE)
+    offset = j * D_TRUE + i if TRANSPOSED else i * D_TRUE + j
+    return tl.load(pointer + offset, mask=inside, other=0.0)
+
+
+@triton.jit
+def store_state(pointer, tile, D_TRUE: tl.constexpr, D: tl.constexpr):
+    """A tile [D, D] as a contiguous state [D_TRUE, D_TRUE]."""
+    i, j = tl.arange(0, D)[:, None], tl.arange(0, D)[None, :]
+    tl.store(pointer + i * D_TRUE + j, tile, mask=(i < D_TRUE) & (j < D_TRUE))
+
+
+@triton.jit
+def feature(x, kept, MAP: tl.constexpr):
+    """φ(x) where ``kept`` [C, D] is True, else 0. Beyond the true D, φ(0) = 1 of 1+elu must not enter a sum."""
+    if MAP == ELU:
+        y = tl.where(x > 0, x, tl.exp(tl.minimum(x, 0.0)) - 1.0)
+    elif MAP == ONE_PLUS_ELU:
+        y = tl.where(x > 0, x + 1.0, tl.exp(tl.minimum(x, 0.0)))
+    elif MAP == RELU:
+        y = tl.maximum(x, 0.0)
+    else:
+        y = x
+    return tl.where(kept, y, 0.0)
+
+
+@triton.jit
+def feature_gradient(x, g, MAP: tl.constexpr):
+    """g ⊙ φ′(x)."""
+    if (MAP == ELU) or (MAP == ONE_PLUS_ELU):  # noqa: SIM109, RET505  a kernel's branches are decided at compile time
+        return g * tl.exp(tl.minimum(x, 0.0))
+    elif MAP == RELU:
+        return tl.where(x > 0, g, 0.0)
+    else:
+        return g
+
+
+@triton.jit
+def reflect(x, u):
+    """x − 2u(u·x)/(u·u) for the rows of x [C, D]; its own inverse and its own transpose."""
+    return x - tl.sum(x * u[None, :], axis=1)[:, None] * (2.0 * u / tl.sum(u * u))[None, :]
+
+
+@triton.jit
+def turn(x, cos, sin, C: tl.constexpr, D: tl.constexpr):
+    """Neighbouring pairs of x [C, D] turned by the angles whose cosine and sine are [C, D/2]; −sin turns back."""
+    even, odd = tl.split(tl.reshape(x, [C, D // 2, 2]))
+    return tl.reshape(tl.join(even * cos - odd * sin, even * sin + odd * cos), [C, D])
+
+
+@triton.jit
+def angle_gradient(y, g, C: tl.constexpr, D: tl.constexpr):
+    """∂L/∂angle [C, D/2] of a ``turn`` whose result is y and whose gradient is g: dy/dangle = (−y_odd, y_even)."""
+    y_even, y_odd = tl.split(tl.reshape(y, [C, D // 2, 2]))
+    g_even, g_odd = tl.split(tl.reshape(g, [C, D // 2, 2]))
+    return g_odd * y_even - g_even * y_odd
+
+
+@triton.jit
+def load_turns(cos, sin, rows, seen, D_TRUE: tl.constexpr, D: tl.constexpr, ACC: tl.constexpr):
+    """Cosines and sines [C, D/2] of the rows' positions, from contiguous tables [N, D_TRUE/2]."""
+    pairs = tl.arange(0, D // 2)
+    inside = seen[:, None] & (pairs < D_TRUE // 2)[None, :]
+    address = rows.to(tl.int64)[:, None] * (D_TRUE // 2) + pairs[None, :]
+    c = tl.load(cos + address, mask=inside, other=1.0).to(ACC)
+    s = tl.load(sin + address, mask=inside, other=0.0).to(ACC)
+    return c, s
+
+
+@triton.jit
+def load_tile_turns(cos, sin, start, seen, D_TRUE: tl.constexpr, C: tl.constexpr, D: tl.constexpr, ACC: tl.constexpr):
+    """Cosines and sines [C, D/2] of the rows' positions, from contiguous tables [N, D_TRUE/2]."""
+    pairs = tl.arange(0, D // 2)
+    inside = seen[:, None] & (pairs < D_TRUE // 2)[None, :]
+    offset = tl.arange(0, C)[:, None] * (D_TRUE // 2) + pairs[None, :]
+    first = tl.cast(start, tl.int64) * (D_TRUE // 2)
+    c = tl.load(cos + first + offset, mask=inside, other=1.0).to(ACC)
+    s = tl.load(sin + first + offset, mask=inside, other=0.0).to(ACC)
+    return c, s

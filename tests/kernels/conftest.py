@@ -1,0 +1,19 @@
+"""Kernels run on a GPU where there is one, else under Triton's interpreter, which must be asked for before the import."""
+
+import os
+
+import pytest
+
+triton_is_here = pytest.importorskip("triton", reason="triton has no build for this platform")
+
+import torch  # noqa: E402
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
