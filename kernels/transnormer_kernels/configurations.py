@@ -10,11 +10,12 @@ import torch
 
 
 class Configuration(NamedTuple):
-    """Rows of a tile, and Triton's launch options."""
+    """Rows of a tile, columns of what one program makes, and Triton's launch options."""
 
     rows: int
     warps: int
     stages: int
+    part: int = 64
 
 
 def tile_width(head_dim: int) -> int:

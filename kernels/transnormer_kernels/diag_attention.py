@@ -48,15 +48,16 @@ def diag_attention(
 
     Section 4.3 of "The Devil in Linear Transformer". T2: ``softmax`` without a norm. T1: ``rela``, the ReLU of the
     scores, and RMSNorm without gain over the H·D numbers of a token (``norm="embedding"``), with ε ``inside`` the root
-    (Definition D.1) or ``outside`` (as released). Scores are scaled by D^{-1/2}. A last, shorter block is a block of its
-    own; no key is invented for it.
+    (Definition D.1) or ``outside`` (as released). Scores are scaled by D^{-1/2}. A last, shorter block stands for
+    itself; no key is invented for it.
 
     ``key_padding_mask`` [B, N] is True on padding: such a key contributes nothing, whatever its content. A query that
     may see no key gets zeros. ``theta`` [D/2] (radians per token, learnable) turns neighbouring pairs of q and k by
     their place in the block, ``reflection`` [D] reflects them first (LRPE).
 
     Head dimensions 16, 32, 64, 80, 96 and 128, any length; bfloat16, float16 and float32, summed in float32, on a
-    CUDA device. Differentiable once in q, k, v and θ. Under autocast q, k, v take its dtype.
+    CUDA device; in float32 a block of more than 64 tokens takes a head dimension of at most 64. Differentiable once in
+    q, k, v and θ. Under autocast q, k, v take its dtype.
     Raises ValueError or TypeError in one line for anything else.
     """
     if torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64:
@@ -65,6 +66,11 @@ def diag_attention(
     check_device(q, diag_outputs)
     if isinstance(block_size, bool) or not isinstance(block_size, int) or not 1 <= block_size <= LARGEST_BLOCK:
         raise ValueError(f"block_size={block_size!r}: must be a whole number from 1 to {LARGEST_BLOCK}")
+    if q.dtype == torch.float32 and q.is_cuda and q.shape[-1] > 64 and block_size > 64:
+        raise ValueError(
+            f"block_size={block_size}: at most 64 in float32 with head_dim={q.shape[-1]}, whose tiles of 128 "
+            "tokens exceed a processor's shared memory; bfloat16 and float16 go up to 128"
+        )
     check_choice("scores", scores, ("softmax", "rela"))
     check_choice("norm", norm, ("none", "embedding"))
     check_choice("eps_placement", eps_placement, ("inside", "outside"))
@@ -136,7 +142,7 @@ def _diag_attention(
         count = batch * length
         rows.normalise_rows[(triton.cdiv(count, _ROWS),)](
             o, squares, scale, count, EPS=eps, EPS_OUTSIDE=eps_placement == "outside", PRESCALE=half, H=heads,
-            D_TRUE=head_dim, D=tile_width(head_dim), R=_ROWS,
+            D_TRUE=head_dim, PART=tile_width(head_dim), R=_ROWS,
         )  # fmt: skip
     return o, scale
 

@@ -4,8 +4,8 @@ Section 4.3 of "The Devil in Linear Transformer", for one head: a query sees the
 counts queries and j keys; A_ij is 1 where i and j share a block, j is no padding and, if causal, j ≤ i; else 0. With
 c = D^{-1/2}
 
-    s_ij = c q_i·k_j        softmax (T2):  p_ij = A_ij e^{s_ij} / Σ_l A_il e^{s_il}        rela (T1):  p_ij = A_ij max(s_ij, 0)
-    t_i = Σ_j p_ij v_j
+    s_ij = c q_i·k_j        softmax (T2):  p_ij = A_ij e^{s_ij} / Σ_l A_il e^{s_il}
+    t_i = Σ_j p_ij v_j      rela (T1):     p_ij = A_ij max(s_ij, 0)
 
 A tile is T = 64 or 128 tokens and holds R = ⌊T/W⌋·W of them, whole blocks: Q, K, V [T, D], rows beyond R or N zero. One
 program does one tile of one head and needs nothing else, since A vanishes between tiles:
@@ -20,10 +20,10 @@ Backward, also one program per tile. Only S is formed again, as K Q^T, keys down
 are sums over queries: no product takes the transpose of another one's result (Triton from 3.4.0 up to 3.7.0
 miscompiles that on Hopper). With g = ∂L/∂o
 
-    no norm      dt_i = g_i                                        α_i = 1
-    embedding    ∂L/∂t_i = α_i g_i + β_i o_i = α_i dt_i            dt_i = g_i + (β_i/α_i) o_i, from ``rows.row_gradients``
+    no norm      dt_i = g_i                      α_i = 1
+    embedding    dt_i = g_i + (β_i/α_i) o_i      since ∂L/∂t_i = α_i g_i + β_i o_i = α_i dt_i, ``rows.row_gradients``
 
-where α_i, 1e8 for a row of zeros with ε outside the root, multiplies P and dS and not dt, which a half dtype must hold:
+where α_i, 1e8 for a row of zeros with ε outside the root, multiplies P and dP, not dt, which a half dtype must hold:
 
     dv_j = Σ_i p_ij α_i dt_i                                       dV   = (P ⊙ α)^T dT
     dp_ij = α_i dt_i·v_j                                           dP^T = (V dT^T) ⊙ α
@@ -38,14 +38,14 @@ written once, 7·D numbers, and with the norm o is read as well.
 A rotation turns q and k by their place in the block, i mod W, before S: q' = turn(reflect(q)). Then dq = reflect(turn
 back(dq')), and with ∂L/∂angle of each row and pair of features, θ_m has the gradient Σ (i mod W) ∂L/∂angle_im.
 
-A tile's blocks meet in products, where a weight of 0 does not silence a NaN: padding's keys and values are zeroed, but a
-NaN or an infinity in a real token may show in the other blocks of its tile.
+A tile's blocks meet in products, where a weight of 0 does not silence a NaN: padding's keys and values are zeroed, but
+a NaN or an infinity in a real token may show in the other blocks of its tile.
 """
 
 import triton
 import triton.language as tl
 
-from transnormer_kernels.rows import head_size
+from transnormer_kernels.rows import part_size
 from transnormer_kernels.tiles import angle_gradient, load_tile, load_tile_turns, product, reflect, store_tile, turn
 
 LARGEST_BLOCK = 128
@@ -95,7 +95,7 @@ def unturned_gradient(
 ):  # fmt: skip
     """(dx, ``angle`` + x's share of dθ [D/2]) from d [T, D], the gradient of the turned x.
 
-    Turning both sides of a pair by one angle leaves its y_even g_odd − y_odd g_even alone, so dθ needs x before the turn.
+    Turning both sides of a pair by one angle leaves its y_even g_odd − y_odd g_even alone: dθ takes x as it is before.
     Tables and x are read again, from the cache, rather than kept in registers across the products.
     """
     local = tl.arange(0, T)
@@ -170,7 +170,7 @@ def diag_outputs(
         total = tl.sum(t * t, axis=1)
         tl.store(squares + (b * N + first + local) * H + h, total, mask=seen)
         if PRESCALE:
-            t *= (1.0 / head_size(total, D_TRUE))[:, None]
+            t *= (1.0 / part_size(total, D))[:, None]
     store_tile(o, t, first, o_n, seen, D_TRUE, T, D)
 
 

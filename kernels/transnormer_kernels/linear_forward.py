@@ -14,68 +14,49 @@ each segment, ``outputs`` starts there. Where attention is not causal S is the s
 
 With a rotation (LRPE) Φ and Ψ are turned after φ; padding's ψ is zero, whatever its content. What becomes of T:
 
-    NO_NORM         o = t
-    HEAD_NORM       o = t r,  r = 1/sqrt(σ² + ε)  or  1/(σ + ε),  σ² the mean of squares of the head's D numbers
-    EMBEDDING_NORM  o = t, and Σ t² to ``squares``: r needs all heads (``rows.normalise_rows``)
-    DENOMINATOR     o = t / max(δ, floor),  δ_i = Σ_{j ≤ i} φ_i·ψ_j of features that are not turned (Eq. 3)
+    NO_NORM                     o = t
+    HEAD_NORM, EMBEDDING_NORM   o = t, and Σ t² to ``scale``: r needs the whole row (``rows.normalise_rows``)
+    DENOMINATOR                 o = t / max(δ, floor),  δ_i = Σ_{j ≤ i} φ_i·ψ_j of features that are not turned (Eq. 3)
 
-With ``PRESCALE`` t is divided by its head's root mean square, so that a float16 o never overflows; r makes up for it.
+With ``PRESCALE`` t is divided by its own root mean square, so that a float16 o never overflows; r makes up for it.
+``outputs`` makes ``PART`` columns of o, which need those of V and of S alone, so that S fits into the registers.
 """
 
 import triton
 import triton.language as tl
 
 from transnormer_kernels.programs import sequence_of
-from transnormer_kernels.rows import head_size
+from transnormer_kernels.rows import part_size
 from transnormer_kernels.tiles import (
     DENOMINATOR,
-    EMBEDDING_NORM,
-    HEAD_NORM,
     feature,
-    load_tile,
+    load_angles,
+    load_part,
     load_state,
-    load_tile_turns,
     product,
     reflect,
-    store_tile,
+    store_part,
     store_state,
     turn,
 )
 
 
 @triton.jit
-def key_features(
-    k, real, start, stride, seen, u, cos, sin,
-    D_TRUE: tl.constexpr, C: tl.constexpr, D: tl.constexpr, MAP: tl.constexpr, MASKED: tl.constexpr,
-    TURNED: tl.constexpr, REFLECTED: tl.constexpr, OPERAND: tl.constexpr, ACC: tl.constexpr,
+def features(
+    x, u_table, cos_table, sin_table, start, stride, seen, column,
+    D_TRUE: tl.constexpr, C: tl.constexpr, W: tl.constexpr, MAP: tl.constexpr, TURNED: tl.constexpr,
+    REFLECTED: tl.constexpr, OPERAND: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """(ψ(k), ψ(k) turned, as an operand), each [C, D], and which rows hold a token. ψ is zero on padding."""
-    if MASKED:
-        seen = seen & (tl.load(real + start + tl.arange(0, C), mask=seen, other=0) != 0)
-    x = load_tile(k, start, stride, seen, D_TRUE, C, D).to(ACC)
-    psi = feature(x, seen[:, None] & (tl.arange(0, D) < D_TRUE)[None, :], MAP)
-    turned = psi
-    if REFLECTED:
-        turned = reflect(turned, u)
-    if TURNED:
-        turned = turn(turned, cos, sin, C, D)
-    return psi, turned.to(OPERAND), seen
-
-
-@triton.jit
-def query_features(
-    q, start, stride, seen, u, cos, sin,
-    D_TRUE: tl.constexpr, C: tl.constexpr, D: tl.constexpr, MAP: tl.constexpr,
-    TURNED: tl.constexpr, REFLECTED: tl.constexpr, OPERAND: tl.constexpr, ACC: tl.constexpr,
-):  # fmt: skip
-    """(φ(q), φ(q) turned, as an operand), each [C, D]."""
-    x = load_tile(q, start, stride, seen, D_TRUE, C, D).to(ACC)
-    phi = feature(x, seen[:, None] & (tl.arange(0, D) < D_TRUE)[None, :], MAP)
+    """(φ(x), φ(x) turned, as an operand), each [C, W], zero where not ``seen``. A reflection takes whole rows."""
+    columns = column + tl.arange(0, W)
+    rows = load_part(x, start, stride, seen, column, D_TRUE, C, W).to(ACC)
+    phi = feature(rows, seen[:, None] & (columns < D_TRUE)[None, :], MAP)
     turned = phi
     if REFLECTED:
-        turned = reflect(turned, u)
+        turned = reflect(turned, tl.load(u_table + columns, mask=columns < D_TRUE, other=0.0).to(ACC))
     if TURNED:
-        turned = turn(turned, cos, sin, C, D)
+        cos, sin = load_angles(cos_table, sin_table, start, seen, column, D_TRUE, C, W, ACC)
+        turned = turn(turned, cos, sin, C, W)
     return phi, turned.to(OPERAND)
 
 
@@ -87,34 +68,30 @@ def segment_states(
     PACKED: tl.constexpr, TURNED: tl.constexpr, REFLECTED: tl.constexpr, SUMS: tl.constexpr,
     OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Ψ^T V of each segment to ``states`` [pairs, SEGMENTS, D, D], and with SUMS Σψ to ``sums`` [pairs, SEGMENTS, D]."""
+    """Ψ^T V of each segment to ``states`` [pairs, SEGMENTS, D, D], with SUMS also Σψ to ``sums`` [pairs, SEGMENTS, D]."""
     pair, segment = tl.program_id(0) // SEGMENTS, tl.program_id(0) % SEGMENTS
     b, h, first, length = sequence_of(pair, cu_seqlens, N, H, PACKED)
     k += b * x_b + h * x_h + first * x_n
     v += b * x_b + h * x_h + first * x_n
     real += b * real_b + first
-    columns = tl.arange(0, D)
-    u = columns.to(ACC)
-    if REFLECTED:
-        u = tl.load(u_table + columns, mask=columns < D_TRUE, other=0.0).to(ACC)
     S = tl.zeros([D, D], ACC)
     z = tl.zeros([D], ACC)
     for start in range(segment * SEGMENT, tl.minimum((segment + 1) * SEGMENT, length), C):
         rows = start + tl.arange(0, C)
         seen = rows < length
-        cos, sin = u, u
-        if TURNED:
-            cos, sin = load_tile_turns(cos_table, sin_table, start, seen, D_TRUE, C, D, ACC)
-        psi, turned, seen = key_features(
-            k, real, start, x_n, seen, u, cos, sin, D_TRUE, C, D, MAP, MASKED, TURNED, REFLECTED, OPERAND, ACC
+        if MASKED:
+            seen = seen & (tl.load(real + rows, mask=seen, other=0) != 0)
+        psi, turned = features(
+            k, u_table, cos_table, sin_table, start, x_n, seen, 0, D_TRUE, C, D, MAP, TURNED, REFLECTED, OPERAND, ACC
         )
-        values = load_tile(v, start, x_n, seen, D_TRUE, C, D)
+        values = load_part(v, start, x_n, seen, 0, D_TRUE, C, D)
         S += product(tl.trans(turned), values, OPERAND, ACC, PRECISION)
         if SUMS:
             z += tl.sum(psi, axis=0)
     place = tl.program_id(0).to(tl.int64)
-    store_state(states + place * D_TRUE * D_TRUE, S, D_TRUE, D)
+    store_state(states + place * D_TRUE * D_TRUE, S, 0, D_TRUE, D, D)
     if SUMS:
+        columns = tl.arange(0, D)
         tl.store(sums + place * D_TRUE + columns, z, mask=columns < D_TRUE)
 
 
@@ -133,7 +110,7 @@ def scan(
     carried = tl.zeros([BLOCK], ACC)
     if HAS_INITIAL:
         carried += tl.load(initial + pair * WIDTH + columns, mask=inside, other=0.0)
-    for step in range(0, SEGMENTS):
+    for step in range(SEGMENTS):
         segment = SEGMENTS - 1 - step if FROM_END else step
         place = states + (pair * SEGMENTS + segment) * WIDTH + columns
         own = tl.load(place, mask=inside, other=0.0)
@@ -147,58 +124,59 @@ def outputs(
     q, k, v, real, u_table, cos_table, sin_table, cu_seqlens, states, sums, o, scale, saved_states, saved_sums,
     final_state, final_sum,
     x_b, x_n, x_h, real_b, N, H, SEGMENT, SEGMENTS, SAVED_SEGMENTS,
-    FLOOR: tl.constexpr, EPS: tl.constexpr, EPS_OUTSIDE: tl.constexpr, NORM: tl.constexpr, PRESCALE: tl.constexpr,
+    FLOOR: tl.constexpr, NORM: tl.constexpr, PRESCALE: tl.constexpr, PART: tl.constexpr,
     CAUSAL: tl.constexpr, HAS_STATE: tl.constexpr, SAVE_EVERY: tl.constexpr, FINAL: tl.constexpr,
     D_TRUE: tl.constexpr, C: tl.constexpr, D: tl.constexpr, MAP: tl.constexpr, MASKED: tl.constexpr,
     PACKED: tl.constexpr, TURNED: tl.constexpr, REFLECTED: tl.constexpr,
     OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """o of one segment, and ``scale`` [B, N, H]: Σ t² (embedding), r (head) or δ (denominator).
+    """PART columns of o of one segment; Σ t² of them, or δ, to ``scale`` [B, N, H, parts] or [B, N, H].
 
     ``states`` and ``sums`` hold S and Σψ before each segment, or over all tokens. SAVE_EVERY > 0 writes the carried
     ones at multiples of so many rows to ``saved_states``, for the backward pass; FINAL those after the last row.
     """
-    pair, segment = tl.program_id(0) // SEGMENTS, tl.program_id(0) % SEGMENTS
+    PARTS: tl.constexpr = (D_TRUE + PART - 1) // PART
+    part, place = tl.program_id(0) % PARTS, tl.program_id(0) // PARTS
+    pair, segment = place // SEGMENTS, place % SEGMENTS
+    column = part * PART
     b, h, first, length = sequence_of(pair, cu_seqlens, N, H, PACKED)
     q += b * x_b + h * x_h + first * x_n
     k += b * x_b + h * x_h + first * x_n
     v += b * x_b + h * x_h + first * x_n
-    o += ((b * N + first) * H + h) * D_TRUE
-    scale += (b * N + first) * H + h
+    own = (b * N + first) * H + h
     real += b * real_b + first
     columns = tl.arange(0, D)
-    u = columns.to(ACC)
-    if REFLECTED:
-        u = tl.load(u_table + columns, mask=columns < D_TRUE, other=0.0).to(ACC)
+    pair = pair.to(tl.int64)
 
-    S = tl.zeros([D, D], ACC)
+    S = tl.zeros([D, PART], ACC)
     z = tl.zeros([D], ACC)
     if HAS_STATE:
-        place = tl.program_id(0).to(tl.int64) if CAUSAL else pair.to(tl.int64)
-        S += load_state(states + place * D_TRUE * D_TRUE, D_TRUE, D, False)
+        before = place.to(tl.int64) if CAUSAL else pair
+        S += load_state(states + before * D_TRUE * D_TRUE, 0, column, D_TRUE, D, PART, False)
         if NORM == DENOMINATOR:
-            z += tl.load(sums + place * D_TRUE + columns, mask=columns < D_TRUE, other=0.0)
+            z += tl.load(sums + before * D_TRUE + columns, mask=columns < D_TRUE, other=0.0)
 
     for start in range(segment * SEGMENT, tl.minimum((segment + 1) * SEGMENT, length), C):
         rows = start + tl.arange(0, C)
         seen = rows < length
-        cos, sin = u, u
-        if TURNED:
-            cos, sin = load_tile_turns(cos_table, sin_table, start, seen, D_TRUE, C, D, ACC)
         if SAVE_EVERY > 0:
             if start % SAVE_EVERY == 0:
-                place = pair.to(tl.int64) * SAVED_SEGMENTS + start // SAVE_EVERY
-                store_state(saved_states + place * D_TRUE * D_TRUE, S, D_TRUE, D)
+                saved = pair * SAVED_SEGMENTS + start // SAVE_EVERY
+                store_state(saved_states + saved * D_TRUE * D_TRUE, S, column, D_TRUE, D, PART)
                 if NORM == DENOMINATOR:
-                    tl.store(saved_sums + place * D_TRUE + columns, z, mask=columns < D_TRUE)
+                    tl.store(saved_sums + saved * D_TRUE + columns, z, mask=(columns < D_TRUE) & (part == 0))
 
         if CAUSAL:
-            psi, psi_turned, real_rows = key_features(
-                k, real, start, x_n, seen, u, cos, sin, D_TRUE, C, D, MAP, MASKED, TURNED, REFLECTED, OPERAND, ACC
-            )
-            values = load_tile(v, start, x_n, real_rows, D_TRUE, C, D)
-        phi, phi_turned = query_features(
-            q, start, x_n, seen, u, cos, sin, D_TRUE, C, D, MAP, TURNED, REFLECTED, OPERAND, ACC
+            real_rows = seen
+            if MASKED:
+                real_rows = seen & (tl.load(real + rows, mask=seen, other=0) != 0)
+            psi, psi_turned = features(
+                k, u_table, cos_table, sin_table, start, x_n, real_rows, 0, D_TRUE, C, D, MAP, TURNED, REFLECTED,
+                OPERAND, ACC,
+            )  # fmt: skip
+            values = load_part(v, start, x_n, real_rows, column, D_TRUE, C, PART)
+        phi, phi_turned = features(
+            q, u_table, cos_table, sin_table, start, x_n, seen, 0, D_TRUE, C, D, MAP, TURNED, REFLECTED, OPERAND, ACC
         )
         t = product(phi_turned, S, OPERAND, ACC, PRECISION)
         if NORM == DENOMINATOR:
@@ -214,24 +192,19 @@ def outputs(
                 delta += tl.sum(s, axis=1)
                 z += tl.sum(psi, axis=0)
 
-        per_row = scale + rows.to(tl.int64) * H
-        if NORM == HEAD_NORM:
-            mean = tl.sum(t * t, axis=1) / D_TRUE
-            r = 1.0 / (tl.sqrt(mean) + EPS) if EPS_OUTSIDE else 1.0 / tl.sqrt(mean + EPS)
-            t *= r[:, None]
-            tl.store(per_row, r, mask=seen)
-        elif NORM == EMBEDDING_NORM:
-            squares = tl.sum(t * t, axis=1)
-            tl.store(per_row, squares, mask=seen)
-            if PRESCALE:
-                t *= (1.0 / head_size(squares, D_TRUE))[:, None]
-        elif NORM == DENOMINATOR:
+        row = own + tl.cast(start, tl.int64) * H + tl.arange(0, C) * H
+        if NORM == DENOMINATOR:
             t *= (1.0 / tl.maximum(delta, FLOOR))[:, None]
-            tl.store(per_row, delta, mask=seen)
-        store_tile(o, t, start, H * D_TRUE, seen, D_TRUE, C, D)
+            tl.store(scale + row, delta, mask=seen & (part == 0))
+        elif NORM > 0:
+            squares = tl.sum(t * t, axis=1)
+            tl.store(scale + row * PARTS + part, squares, mask=seen)
+            if PRESCALE:
+                t *= (1.0 / part_size(squares, PART))[:, None]
+        store_part(o + own * D_TRUE, t, start, H * D_TRUE, seen, column, D_TRUE, C, PART)
 
     if FINAL:
         if segment == SEGMENTS - 1:
-            store_state(final_state + pair.to(tl.int64) * D_TRUE * D_TRUE, S, D_TRUE, D)
+            store_state(final_state + pair * D_TRUE * D_TRUE, S, column, D_TRUE, D, PART)
             if NORM == DENOMINATOR:
-                tl.store(final_sum + pair.to(tl.int64) * D_TRUE + columns, z, mask=columns < D_TRUE)
+                tl.store(final_sum + pair * D_TRUE + columns, z, mask=(columns < D_TRUE) & (part == 0))

@@ -5,6 +5,7 @@ with ``save`` also the states at every ``SAVED_SEGMENT`` rows, which the backwar
 function with its checks is ``norm_attention``.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,9 +24,18 @@ NORMS = {
     "denominator": DENOMINATOR.value,
 }
 
+# The shape of the row scale beyond [B, N].
+_SCALES: dict[str, Callable[[int], tuple[int, ...]]] = {
+    "none": lambda heads: (0,), "embedding": lambda heads: (),
+    "head": lambda heads: (heads,), "denominator": lambda heads: (heads,),
+}  # fmt: skip
+
 # Rows between two saved states. One more state costs D² float32, so D/4 bytes per row and number of features at 256;
 # what a program reads twice in the backward pass is 10·D bytes per row, small enough for the L2 cache.
 SAVED_SEGMENT = 256
+
+# The widest row that one program of the backward kernel makes as a whole, as a reflection needs it.
+WHOLE_ROW = 64
 
 _SCAN_BLOCK = 256
 _ROWS = 16  # tokens per program of the row kernels
@@ -71,7 +81,8 @@ class _Call:
         self.cu_seqlens = nothing if cu_seqlens is None else cu_seqlens
         self.real = nothing if padding is None else padding.logical_not().view(torch.uint8)
         self.rotation = (nothing if reflection is None else reflection.contiguous(), cos, sin)
-        self.norm_constants = {"EPS": eps, "EPS_OUTSIDE": eps_placement == "outside", "FLOOR": floor, "NORM": self.norm}
+        self.eps = {"EPS": eps, "EPS_OUTSIDE": eps_placement == "outside"}
+        self.floor = floor
         self.masked = {"MASKED": padding is not None}
         self.real_b = 0 if padding is None else self.rows
         acc = {torch.float32: linear_forward.tl.float32, torch.float64: linear_forward.tl.float64}[self.acc]
@@ -90,7 +101,14 @@ class _Call:
     def launch(self, kernel: str) -> dict[str, Any]:
         """Rows of a tile and launch options of ``kernel``."""
         entry = configuration(kernel, self.head_dim, self.dtype)
-        return {"C": entry.rows, "num_warps": entry.warps, "num_stages": entry.stages}
+        parts = {} if kernel.startswith("segment") else {"PART": self.part(kernel)}
+        return parts | {"C": entry.rows, "num_warps": entry.warps, "num_stages": entry.stages}
+
+    def part(self, kernel: str) -> int:
+        """Columns of what one program of ``kernel`` makes."""
+        if kernel == "gradients" and self.constants["REFLECTED"]:
+            return tile_width(self.head_dim)
+        return min(configuration(kernel, self.head_dim, self.dtype).part, tile_width(self.head_dim))
 
     def states(self, segments: int) -> tuple[Tensor, Tensor]:
         """Room for a state and, where δ is needed, for Σψ of every segment."""
@@ -110,6 +128,22 @@ class _Call:
                 HAS_INITIAL=initial is not None, BLOCK=_SCAN_BLOCK, ACC=self.constants["ACC"],
             )  # fmt: skip
         return total
+
+    def row_gradients(self, g: Tensor, o: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        """α and β of ``linear_backward`` per token, or per token and head; empty where dt = g."""
+        alpha, beta = torch.empty_like(scale), torch.empty_like(scale)
+        grid = (triton.cdiv(scale.numel(), _ROWS),)
+        tile = {"D_TRUE": self.head_dim, "D": tile_width(self.head_dim), "R": _ROWS, "ACC": self.constants["ACC"]}
+        if self.norm_name == "denominator":
+            rows.denominator_gradients[grid](g, o, scale, alpha, beta, scale.numel(), FLOOR=self.floor, **tile)
+        elif self.norm_name != "none":
+            heads = self.heads if self.norm_name == "embedding" else 1  # a head is a row of its own
+            row = heads * self.head_dim
+            rows.row_gradients[grid](
+                g, o, scale, alpha, beta, 0, row, self.head_dim, scale.numel(), scale.numel(), H=heads, **self.eps,
+                **tile,
+            )  # fmt: skip
+        return alpha, beta
 
     def segment_states(self, segments: int, segment: int) -> tuple[Tensor, Tensor]:
         """Ψ^T V and Σψ of every segment."""
@@ -135,7 +169,9 @@ def linear_attention(
         position,
     )  # fmt: skip
     o = q.new_empty(q.shape)
-    scale = q.new_empty(call.batch, call.rows, call.heads if norm != "none" else 0, dtype=call.acc)
+    parts = triton.cdiv(call.head_dim, call.part("outputs"))
+    per_row = {"none": 0, "denominator": call.heads}.get(norm, call.heads * parts)
+    scale = q.new_empty(call.batch, call.rows, per_row, dtype=call.acc)
     count = segments or segments_for(call.pairs, call.length, call.device)
     segment = SAVED_SEGMENT * triton.cdiv(triton.cdiv(call.length, count), SAVED_SEGMENT)
     count = triton.cdiv(call.length, segment)
@@ -157,20 +193,19 @@ def linear_attention(
             saved_kv, saved_z = kv[:, None].clone(), z[:, None].clone()
         if final:
             final_kv, final_z = kv, z
-    linear_forward.outputs[(call.pairs * count,)](
+    linear_forward.outputs[(call.pairs * count * parts,)](
         call.q, call.k, call.v, call.real, *call.rotation, call.cu_seqlens, kv, z, o, scale, saved_kv, saved_z,
         final_kv, final_z, *_strides(call.q), call.real_b,
         call.rows, call.heads, segment, count, max(saved_count, 1), PRESCALE=q.dtype == torch.float16, CAUSAL=causal,
         HAS_STATE=has_state, SAVE_EVERY=SAVED_SEGMENT if save and causal else 0, FINAL=final and causal,
-        **call.norm_constants, **call.masked, **call.constants, **call.launch("outputs"),
+        FLOOR=floor, NORM=call.norm, **call.masked, **call.constants, **call.launch("outputs"),
     )  # fmt: skip
-    if norm == "embedding":
-        squares, scale = scale, scale.new_empty(call.batch, call.rows)
-        tokens = call.batch * call.rows
-        rows.normalise_rows[(triton.cdiv(tokens, _ROWS),)](
-            o, squares, scale, tokens, EPS=eps, EPS_OUTSIDE=eps_placement == "outside",
-            PRESCALE=q.dtype == torch.float16, H=call.heads, D_TRUE=call.head_dim, D=tile_width(call.head_dim),
-            R=_ROWS,
+    if norm in ("embedding", "head"):
+        heads = call.heads if norm == "embedding" else 1  # a head is a row of its own
+        squares, scale = scale, scale.new_empty(call.batch, call.rows, *_SCALES[norm](call.heads))
+        rows.normalise_rows[(triton.cdiv(scale.numel(), _ROWS),)](
+            o, squares, scale, scale.numel(), **call.eps, PRESCALE=q.dtype == torch.float16, H=heads,
+            D_TRUE=call.head_dim, PART=call.part("outputs"), R=_ROWS,
         )  # fmt: skip
     shape = (call.sequences, call.heads, call.head_dim, call.head_dim)
     if final:
@@ -192,7 +227,7 @@ def _(
     saved = (-(-(max_seqlen or length) // SAVED_SEGMENT) if causal else 1) if save else 0
     width = d if norm == "denominator" else 0
     pairs = sequences * heads
-    per_row = {"none": (0,), "embedding": ()}.get(norm, (heads,))
+    per_row = _SCALES[norm](heads)
     if final:
         kv = q.new_empty(sequences, heads, d, d, dtype=acc)
         z = q.new_empty(sequences, heads, width, dtype=acc) if width else q.new_empty(pairs, 0, dtype=acc)
@@ -217,34 +252,28 @@ def linear_attention_backward(
         position,
     )  # fmt: skip
     g = g.contiguous()
-    alpha = beta = call.rotation[0]
-    if norm == "embedding":
-        alpha, beta = torch.empty_like(scale), torch.empty_like(scale)
-        rows.row_gradients[(triton.cdiv(scale.numel(), _ROWS),)](
-            g, o, scale, alpha, beta, *_strides(g), scale.numel(), call.rows, EPS=eps,
-            EPS_OUTSIDE=eps_placement == "outside", H=call.heads, D_TRUE=call.head_dim, D=tile_width(call.head_dim),
-            R=_ROWS, ACC=call.constants["ACC"],
-        )  # fmt: skip
+    alpha, beta = call.row_gradients(g, o, scale)
     segment, count = SAVED_SEGMENT, triton.cdiv(call.length, SAVED_SEGMENT)
     reverse_kv, reverse_z = call.states(count)
-    norm_inputs = (g, o, scale, alpha, beta, *call.rotation, call.cu_seqlens)
+    inputs = (g, o, alpha, beta, *call.rotation, call.cu_seqlens)
     linear_backward.segment_gradients[(call.pairs * count,)](
-        call.q, *norm_inputs, reverse_kv, reverse_z, *_strides(call.q), call.rows,
-        call.heads, segment, count, **call.norm_constants, **call.constants, **call.launch("segment_gradients"),
+        call.q, *inputs, reverse_kv, reverse_z, *_strides(call.q), call.rows, call.heads, segment, count,
+        NORM=call.norm, **call.constants, **call.launch("segment_gradients"),
     )  # fmt: skip
     initial_kv_gradient = call.scan(reverse_kv, final_kv_gradient, True)
     initial_z_gradient = call.scan(reverse_z, final_z_gradient, True)
     if not causal:
         reverse_kv, reverse_z = initial_kv_gradient, initial_z_gradient
     dq, dk, dv = (q.new_empty(q.shape) for _ in range(3))
-    turns = q.new_empty(call.pairs * count if learned else 0, call.head_dim // 2, dtype=call.acc)
-    linear_backward.gradients[(call.pairs * count,)](
-        call.q, call.k, call.v, call.real, *norm_inputs, saved_kv, saved_z, reverse_kv, reverse_z, dq, dk, dv, turns,
-        *_strides(call.q), call.real_b, call.rows, call.heads, segment, count, position, CAUSAL=causal, LEARNED=learned,
-        **call.norm_constants, **call.masked, **call.constants, **call.launch("gradients"),
+    turns = q.new_empty(call.pairs * count if learned else 0, 2, call.head_dim // 2, dtype=call.acc)
+    parts = tile_width(call.head_dim) // call.part("gradients")
+    linear_backward.gradients[(call.pairs * count * 3 * parts,)](
+        call.q, call.k, call.v, call.real, *inputs, saved_kv, saved_z, reverse_kv, reverse_z, dq, dk, dv, turns,
+        *_strides(call.q), call.real_b, call.rows, call.heads, segment, count, position, NORM=call.norm,
+        CAUSAL=causal, LEARNED=learned, **call.masked, **call.constants, **call.launch("gradients"),
     )  # fmt: skip
     shape = (call.sequences, call.heads, call.head_dim, call.head_dim)
-    dtheta = turns.sum(0).to(theta.dtype) if learned and theta is not None else q.new_empty(0)
+    dtheta = turns.sum((0, 1)).to(theta.dtype) if learned and theta is not None else q.new_empty(0)
     return dq, dk, dv, dtheta, initial_kv_gradient.view(shape), initial_z_gradient.view(*shape[:2], -1)
 
 

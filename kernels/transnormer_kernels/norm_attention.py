@@ -19,8 +19,9 @@ from transnormer_kernels.checks import (
     check_qkv,
     check_rotation,
 )
-from transnormer_kernels.configurations import sum_dtype
-from transnormer_kernels.linear_ops import NORMS, linear_attention
+from transnormer_kernels.configurations import sum_dtype, tile_width
+from transnormer_kernels.linear_ops import NORMS, WHOLE_ROW, linear_attention
+from transnormer_kernels.rotation import turned_features
 from transnormer_kernels.tiles import PHI
 
 Phi = Literal["elu", "1+elu", "relu", "identity"]
@@ -80,16 +81,25 @@ def norm_attention(
     check_padding(key_padding_mask, q)
     check_cu_seqlens(cu_seqlens, q)
     check_rotation(theta, reflection, q)
-    _check_count("position", position, 0)
-    _check_count("segments", 1 if segments is None else segments, 1)
+    check_count("position", position, 0)
+    check_count("segments", 1 if segments is None else segments, 1)
     if max_seqlen is not None:
-        _check_count("max_seqlen", max_seqlen, 1)
+        check_count("max_seqlen", max_seqlen, 1)
     sequences = q.shape[0]
     if cu_seqlens is not None:
         sequences = cu_seqlens.shape[0] - 1
         if max_seqlen is None:
             max_seqlen = int(cu_seqlens.diff().max())
-    kv, z = _state(initial_state, sequences, q, norm)
+    kv, z = None, None
+    if initial_state is not None:
+        kv, z = check_state("initial_state", initial_state, sequences, q, norm)
+    if reflection is not None and tile_width(q.shape[-1]) > WHOLE_ROW:
+        # The backward kernel works on parts of such wide rows; a reflection needs whole ones.
+        if norm == "denominator":
+            raise ValueError(f"norm='denominator' with a reflection: head_dim={q.shape[-1]} must be at most {WHOLE_ROW}")
+        assert theta is not None
+        q, k = (turned_features(x, phi, theta, reflection, position, cu_seqlens) for x in (q, k))
+        phi, theta, reflection = "identity", None, None
     inputs = (q, k, v, kv, z, theta)
     save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
     o, _, final_kv, final_z, _, _ = linear_attention(
@@ -101,24 +111,23 @@ def norm_attention(
     return o, {"kv": final_kv, "z": final_z} if norm == "denominator" else {"kv": final_kv}
 
 
-def _check_count(name: str, value: object, least: int) -> None:
+def check_count(name: str, value: object, least: int) -> None:
+    """Refuse anything but a whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name}={value!r}: must be a whole number of at least {least}")
 
 
-def _state(state: State | None, sequences: int, q: Tensor, norm: str) -> tuple[Tensor | None, Tensor | None]:
-    """``initial_state`` checked, as (kv, z)."""
-    if state is None:
-        return None, None
-    heads, d = q.shape[2:]
+def check_state(argument: str, state: State, sequences: int, q: Tensor, norm: str) -> tuple[Tensor, Tensor | None]:
+    """The state's (kv, z), z only with a denominator; ValueError where it is not of q [..., H, D]."""
+    heads, d = q.shape[-2:]
     shapes = {"kv": (sequences, heads, d, d)} | ({"z": (sequences, heads, d)} if norm == "denominator" else {})
     if set(state) != set(shapes):
-        raise ValueError(f"initial_state={sorted(state)}: must hold {', '.join(shapes)} with norm={norm!r}")
+        raise ValueError(f"{argument}={sorted(state)}: must hold {', '.join(shapes)} with norm={norm!r}")
     for name, shape in shapes.items():
         x = state[name]
         if x.shape != shape or x.dtype != sum_dtype(q.dtype) or x.device != q.device:
             raise ValueError(
-                f"initial_state[{name!r}] is {x.dtype} {tuple(x.shape)} on {x.device}: must be {sum_dtype(q.dtype)} "
+                f"{argument}[{name!r}] is {x.dtype} {tuple(x.shape)} on {x.device}: must be {sum_dtype(q.dtype)} "
                 f"{shape} on {q.device}"
             )
     return state["kv"], state.get("z")

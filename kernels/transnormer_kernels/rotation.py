@@ -40,3 +40,30 @@ def tables(theta: Tensor, length: int, first: int, dtype: torch.dtype, period: i
         theta.contiguous(), cos, sin, length, first, period, PAIRS=pairs, P=triton.next_power_of_2(pairs), C=_ROWS
     )
     return cos, sin
+
+
+def turned_features(
+    x: Tensor, phi: str, theta: Tensor, reflection: Tensor, position: int, cu_seqlens: Tensor | None
+) -> Tensor:
+    """φ(x), reflected and turned, for x [B, N, H, D]: what the kernels do on their way, as PyTorch operations.
+
+    For head dimensions whose rows the backward kernel takes in parts. Costs a pass over memory for every operation.
+    """
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    wide = x.to(dtype)
+    if phi == "elu":
+        wide = torch.nn.functional.elu(wide)
+    elif phi == "1+elu":
+        wide = wide.clamp(max=0.0).exp() + wide.clamp(min=0.0)
+    elif phi == "relu":
+        wide = wide.relu()
+    u = reflection.to(dtype)
+    wide = wide - (wide @ u)[..., None] * (2 * u / u.square().sum())
+    positions = torch.arange(x.shape[1], device=x.device)
+    if cu_seqlens is not None:  # packed sequences each start anew
+        starts = cu_seqlens.to(torch.int64)
+        positions = positions - starts[torch.searchsorted(starts, positions, right=True) - 1]
+    angles = (positions + position).double()[:, None] * theta.double()
+    cos, sin = angles.cos().to(dtype)[:, None], angles.sin().to(dtype)[:, None]
+    even, odd = wide[..., 0::2], wide[..., 1::2]
+    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2).to(x.dtype)

@@ -1,6 +1,7 @@
-"""RMSNorm over the whole embedding, Definition D.1 of "The Devil in Linear Transformer", as two kernels over rows.
+"""What concerns whole rows: RMSNorm over the embedding, and the two numbers per row of its gradient.
 
-A token's norm needs all of its heads, an attention kernel sees one. So that kernel writes t and Σ t² of its head, and
+RMSNorm is Definition D.1 of "The Devil in Linear Transformer". A token's norm needs all of its heads, an attention
+kernel sees one. So that kernel writes t and Σ t² of its head, and
 with W = H·D and σ² = Σ_h Σ t² / W ``normalise_rows`` makes
 
     y = t r            r = 1/sqrt(σ² + ε)   (inside)    or   1/(σ + ε)   (outside, as released)
@@ -17,32 +18,33 @@ TINY = tl.constexpr(1e-30)  # a head of zeros is divided by its root
 
 
 @triton.jit
-def head_size(squares, D_TRUE: tl.constexpr):
-    """The root mean square by which PRESCALE divides a head, never zero, from its Σ t²."""
-    return tl.sqrt(squares / D_TRUE + TINY)
+def part_size(squares, PART: tl.constexpr):
+    """The root mean square by which PRESCALE divides a part of a head, never zero, from its Σ t²."""
+    return tl.sqrt(squares / PART + TINY)
 
 
 @triton.jit(do_not_specialize=["ROWS"])
 def normalise_rows(
     o, squares, scale, ROWS,
     EPS: tl.constexpr, EPS_OUTSIDE: tl.constexpr, PRESCALE: tl.constexpr, H: tl.constexpr,
-    D_TRUE: tl.constexpr, D: tl.constexpr, R: tl.constexpr,
+    D_TRUE: tl.constexpr, PART: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """o [ROWS, H, D_TRUE], contiguous, from t to y in place; r to ``scale`` [ROWS]."""
+    """o [ROWS, H, D_TRUE], contiguous, from t to y in place; r to ``scale`` [ROWS]; squares [ROWS, H, parts]."""
+    PARTS: tl.constexpr = (D_TRUE + PART - 1) // PART
     rows = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)
-    columns = tl.arange(0, D)
     seen = rows < ROWS
-    total = tl.load(squares + rows * H, mask=seen, other=0.0)
-    for h in range(1, H):
-        total += tl.load(squares + rows * H + h, mask=seen, other=0.0)
+    total = tl.load(squares + rows * H * PARTS, mask=seen, other=0.0)
+    for part in range(1, H * PARTS):
+        total += tl.load(squares + rows * H * PARTS + part, mask=seen, other=0.0)
     mean = total / (H * D_TRUE)
     r = 1.0 / (tl.sqrt(mean) + EPS) if EPS_OUTSIDE else 1.0 / tl.sqrt(mean + EPS)
     tl.store(scale + rows, r, mask=seen)
-    for h in range(0, H):
+    for part in range(H * PARTS):
         factor = r
         if PRESCALE:
-            factor *= head_size(tl.load(squares + rows * H + h, mask=seen, other=0.0), D_TRUE)
-        address = o + (rows * H + h)[:, None] * D_TRUE + columns[None, :]
+            factor *= part_size(tl.load(squares + rows * H * PARTS + part, mask=seen, other=0.0), PART)
+        columns = part % PARTS * PART + tl.arange(0, PART)
+        address = o + (rows * H + part // PARTS)[:, None] * D_TRUE + columns[None, :]
         inside = seen[:, None] & (columns < D_TRUE)[None, :]
         t = tl.load(address, mask=inside, other=0.0).to(r.dtype)
         tl.store(address, (t * factor[:, None]).to(o.dtype.element_ty), mask=inside)
@@ -61,7 +63,7 @@ def row_gradients(
     inside = seen[:, None] & (columns < D_TRUE)[None, :]
     start = (rows // N) * g_b + (rows % N) * g_n
     total = tl.zeros([R], ACC)
-    for h in range(0, H):
+    for h in range(H):
         own = tl.load(g + start[:, None] + h * g_h + columns[None, :], mask=inside, other=0.0).to(ACC)
         out = tl.load(y + (rows * H + h)[:, None] * D_TRUE + columns[None, :], mask=inside, other=0.0).to(ACC)
         total += tl.sum(own * out, axis=1)
@@ -72,3 +74,21 @@ def row_gradients(
         mean = tl.where(kappa > 0, mean / kappa, 0.0)
     tl.store(alpha + rows, r, mask=seen)
     tl.store(beta + rows, -r * mean, mask=seen)
+
+
+@triton.jit(do_not_specialize=["ROWS"])
+def denominator_gradients(
+    g, o, delta, alpha, d_delta, ROWS,
+    FLOOR: tl.constexpr, D_TRUE: tl.constexpr, D: tl.constexpr, R: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Of o = t / max(δ, floor), row by row: α = 1 / max(δ, floor), and dδ = −(g·o) α where δ > floor, else 0."""
+    rows = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)
+    columns = tl.arange(0, D)
+    seen = rows < ROWS
+    inside = seen[:, None] & (columns < D_TRUE)[None, :]
+    offset = rows[:, None] * D_TRUE + columns[None, :]
+    own = tl.load(g + offset, mask=inside, other=0.0).to(ACC) * tl.load(o + offset, mask=inside, other=0.0).to(ACC)
+    size = tl.load(delta + rows, mask=seen, other=1.0)
+    inverse = 1.0 / tl.maximum(size, FLOOR)
+    tl.store(alpha + rows, inverse, mask=seen)
+    tl.store(d_delta + rows, tl.where(size > FLOOR, -tl.sum(own, axis=1) * inverse, 0.0), mask=seen)

@@ -30,56 +30,51 @@ def product(a, b, OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.conste
 
 
 @triton.jit
-def load_tile(pointer, start, stride, seen, D_TRUE: tl.constexpr, C: tl.constexpr, D: tl.constexpr):
-    """C rows of D numbers from ``start`` on as a tile [C, D]: zeros where ``seen`` [C] is False and beyond ``D_TRUE``.
+def load_part(pointer, start, stride, seen, column, D_TRUE: tl.constexpr, C: tl.constexpr, W: tl.constexpr):
+    """C rows from ``start`` on, W numbers of each from ``column`` on: zeros where not ``seen`` and beyond ``D_TRUE``.
 
     Only a scalar depends on ``start``, so that the addresses of all tensors with one stride share their registers.
     """
-    columns = tl.arange(0, D)
+    columns = column + tl.arange(0, W)
     inside = seen[:, None] & (columns < D_TRUE)[None, :]
     address = (pointer + tl.cast(start, tl.int64) * stride) + (tl.arange(0, C)[:, None] * stride + columns[None, :])
     return tl.load(address, mask=inside, other=0.0)
 
 
 @triton.jit
-def store_tile(pointer, tile, start, stride, seen, D_TRUE: tl.constexpr, C: tl.constexpr, D: tl.constexpr):
-    """The inverse of ``load_tile``."""
-    columns = tl.arange(0, D)
+def store_part(pointer, tile, start, stride, seen, column, D_TRUE: tl.constexpr, C: tl.constexpr, W: tl.constexpr):
+    """The inverse of ``load_part``."""
+    columns = column + tl.arange(0, W)
     inside = seen[:, None] & (columns < D_TRUE)[None, :]
     address = (pointer + tl.cast(start, tl.int64) * stride) + (tl.arange(0, C)[:, None] * stride + columns[None, :])
     tl.store(address, tile.to(pointer.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def load_rows(pointer, rows, stride, seen, D_TRUE: tl.constexpr, D: tl.constexpr):
-    """Rows of D numbers as a tile [C, D], in their dtype: zeros where ``seen`` [C] is False and beyond ``D_TRUE``."""
-    columns = tl.arange(0, D)
-    inside = seen[:, None] & (columns < D_TRUE)[None, :]
-    return tl.load(pointer + rows.to(tl.int64)[:, None] * stride + columns[None, :], mask=inside, other=0.0)
+def load_tile(pointer, start, stride, seen, D_TRUE: tl.constexpr, C: tl.constexpr, D: tl.constexpr):
+    """``load_part`` of whole rows."""
+    return load_part(pointer, start, stride, seen, 0, D_TRUE, C, D)
 
 
 @triton.jit
-def store_rows(pointer, tile, rows, stride, seen, D_TRUE: tl.constexpr, D: tl.constexpr):
-    """The inverse of ``load_rows``."""
-    columns = tl.arange(0, D)
-    inside = seen[:, None] & (columns < D_TRUE)[None, :]
-    address = pointer + rows.to(tl.int64)[:, None] * stride + columns[None, :]
-    tl.store(address, tile.to(pointer.dtype.element_ty), mask=inside)
+def store_tile(pointer, tile, start, stride, seen, D_TRUE: tl.constexpr, C: tl.constexpr, D: tl.constexpr):
+    """``store_part`` of whole rows."""
+    store_part(pointer, tile, start, stride, seen, 0, D_TRUE, C, D)
 
 
 @triton.jit
-def load_state(pointer, D_TRUE: tl.constexpr, D: tl.constexpr, TRANSPOSED: tl.constexpr):
-    """A contiguous state [D_TRUE, D_TRUE] as a tile [D, D], as it stands or transposed."""
-    i, j = tl.arange(0, D)[:, None], tl.arange(0, D)[None, :]
+def load_state(pointer, row, column, D_TRUE: tl.constexpr, ROWS: tl.constexpr, W: tl.constexpr, TRANSPOSED: tl.constexpr):
+    """ROWS × W numbers, from (row, column) on, of a contiguous state [D_TRUE, D_TRUE] or of its transpose."""
+    i, j = row + tl.arange(0, ROWS)[:, None], column + tl.arange(0, W)[None, :]
     inside = (i < D_TRUE) & (j < D_TRUE)
     offset = j * D_TRUE + i if TRANSPOSED else i * D_TRUE + j
     return tl.load(pointer + offset, mask=inside, other=0.0)
 
 
 @triton.jit
-def store_state(pointer, tile, D_TRUE: tl.constexpr, D: tl.constexpr):
-    """A tile [D, D] as a contiguous state [D_TRUE, D_TRUE]."""
-    i, j = tl.arange(0, D)[:, None], tl.arange(0, D)[None, :]
+def store_state(pointer, tile, column, D_TRUE: tl.constexpr, ROWS: tl.constexpr, W: tl.constexpr):
+    """A tile [ROWS, W] as the columns from ``column`` on of a contiguous state [D_TRUE, D_TRUE]."""
+    i, j = tl.arange(0, ROWS)[:, None], column + tl.arange(0, W)[None, :]
     tl.store(pointer + i * D_TRUE + j, tile, mask=(i < D_TRUE) & (j < D_TRUE))
 
 
@@ -100,7 +95,7 @@ def feature(x, kept, MAP: tl.constexpr):
 @triton.jit
 def feature_gradient(x, g, MAP: tl.constexpr):
     """g ⊙ φ′(x)."""
-    if (MAP == ELU) or (MAP == ONE_PLUS_ELU):  # noqa: SIM109, RET505  a kernel's branches are decided at compile time
+    if (MAP == ELU) or (MAP == ONE_PLUS_ELU):
         return g * tl.exp(tl.minimum(x, 0.0))
     elif MAP == RELU:
         return tl.where(x > 0, g, 0.0)
@@ -130,11 +125,11 @@ def angle_gradient(y, g, C: tl.constexpr, D: tl.constexpr):
 
 
 @triton.jit
-def load_turns(cos, sin, rows, seen, D_TRUE: tl.constexpr, D: tl.constexpr, ACC: tl.constexpr):
-    """Cosines and sines [C, D/2] of the rows' positions, from contiguous tables [N, D_TRUE/2]."""
-    pairs = tl.arange(0, D // 2)
+def load_angles(cos, sin, start, seen, column, D_TRUE: tl.constexpr, C: tl.constexpr, W: tl.constexpr, ACC: tl.constexpr):
+    """Cosines and sines [C, W/2] of the rows' positions, of the pairs from ``column`` on; tables [N, D_TRUE/2]."""
+    pairs = column // 2 + tl.arange(0, W // 2)
     inside = seen[:, None] & (pairs < D_TRUE // 2)[None, :]
-    address = rows.to(tl.int64)[:, None] * (D_TRUE // 2) + pairs[None, :]
+    address = tl.cast(start, tl.int64) * (D_TRUE // 2) + (tl.arange(0, C)[:, None] * (D_TRUE // 2) + pairs[None, :])
     c = tl.load(cos + address, mask=inside, other=1.0).to(ACC)
     s = tl.load(sin + address, mask=inside, other=0.0).to(ACC)
     return c, s
@@ -142,11 +137,5 @@ def load_turns(cos, sin, rows, seen, D_TRUE: tl.constexpr, D: tl.constexpr, ACC:
 
 @triton.jit
 def load_tile_turns(cos, sin, start, seen, D_TRUE: tl.constexpr, C: tl.constexpr, D: tl.constexpr, ACC: tl.constexpr):
-    """Cosines and sines [C, D/2] of the rows' positions, from contiguous tables [N, D_TRUE/2]."""
-    pairs = tl.arange(0, D // 2)
-    inside = seen[:, None] & (pairs < D_TRUE // 2)[None, :]
-    offset = tl.arange(0, C)[:, None] * (D_TRUE // 2) + pairs[None, :]
-    first = tl.cast(start, tl.int64) * (D_TRUE // 2)
-    c = tl.load(cos + first + offset, mask=inside, other=1.0).to(ACC)
-    s = tl.load(sin + first + offset, mask=inside, other=0.0).to(ACC)
-    return c, s
+    """``load_angles`` of whole rows."""
+    return load_angles(cos, sin, start, seen, 0, D_TRUE, C, D, ACC)

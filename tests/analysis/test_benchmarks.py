@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from transnormer_lib import studies
-from transnormer_lib.analysis import benchmarks
+from transnormer_lib.analysis import benchmarks, cpu_costs, norm_speed
 from transnormer_lib.analysis.benchmarks import Benchmark
 from transnormer_lib.cli import main
 from transnormer_lib.report.parameters import resolve
@@ -35,6 +35,22 @@ def test_text_and_json_tell_the_same(attention: Benchmark) -> None:
     values = json.loads(attention.as_json())
     assert [t["name"] for t in values["timings"]] == [t.name for t in attention.timings]
     assert len(attention.as_text().splitlines()) == 2 + len(attention.timings) + len(attention.notes)
+
+
+def test_ratios_name_both_sides_and_hold_a_value_for_each_round(attention: Benchmark) -> None:
+    ratios = attention.details["ratios"]
+    assert len({ratio["name"] for ratio in ratios}) == len(ratios) == 12
+    for ratio in ratios:
+        assert len(ratio["values"]) == 3
+        assert ratio["median"] == statistics.median(ratio["values"]) > 0
+        assert sum(note.startswith(ratio["name"]) for note in attention.notes) == 1
+
+
+def test_a_quotient_is_taken_within_its_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = {"own": [6.0, 8.0], "other": [3.0, 2.0]}
+    monkeypatch.setattr(norm_speed, "interleaved", lambda steps, rounds, repeats: seconds)
+    found = cpu_costs._quotients({"own": int, "other": int}, "other", 2, {"own": 1.0, "other": 2.0})
+    assert found == {"own": (1.0, 2.0), "other": (1.0, 1.0)}
 
 
 def test_memory_per_token_of_norm_attention_does_not_grow_with_the_length() -> None:

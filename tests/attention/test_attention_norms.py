@@ -113,6 +113,30 @@ def test_rms_gradient_equals_finite_differences(placement):
     assert torch.autograd.gradcheck(lambda y: rms_norm(y, 1e-3, placement), [x])
 
 
+@pytest.mark.parametrize("placement", ["inside", "outside"])
+def test_rms_second_derivative_equals_finite_differences(placement):
+    x = draw((3, 5, 0)).requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda y: rms_norm(y, 1e-3, placement), [x])
+
+
+@pytest.mark.parametrize("placement", ["inside", "outside"])
+def test_rms_forward_mode_derivative_is_that_of_backward_mode(placement):
+    x, along = draw((3, 5, 0)), draw((3, 5, 1))
+    (_, forward), (_, backward) = (
+        derivative(lambda y: rms_norm(y, 1e-3, placement), x, along)
+        for derivative in (lambda f, x, u: torch.func.jvp(f, (x,), (u,)), torch.autograd.functional.jvp)
+    )
+    torch.testing.assert_close(forward, backward)
+
+
+@pytest.mark.parametrize("placement", ["inside", "outside"])
+def test_rms_norm_without_a_gradient_is_the_same(placement):
+    x = draw((3, 5, 0)).requires_grad_()
+    with torch.no_grad():
+        unrecorded = rms_norm(x, 1e-3, placement)
+    assert torch.equal(unrecorded, rms_norm(x, 1e-3, placement))
+
+
 @pytest.mark.parametrize(
     "function",
     [rms_norm, lambda x: rms_norm(x, 1e-8, "outside"), layer_norm, ScaleNorm(512)],

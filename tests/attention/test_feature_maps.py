@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transnormer_lib.attention import feature_map, feature_map_names
+from transnormer_lib.attention.feature_maps import slope
 
 numbers = st.floats(-30, 30)
 
@@ -33,6 +34,16 @@ def test_values_follow_their_definitions(x):
 @given(x=numbers)
 def test_the_maps_for_scaled_attention_are_never_negative(name, x):
     assert feature_map(name)(torch.tensor([x])).item() >= 0
+
+
+@pytest.mark.parametrize("name", feature_map_names())
+@given(x=numbers)
+def test_the_slope_taken_from_the_value_is_the_derivative(name, x):
+    point = torch.tensor([x], dtype=torch.float64, requires_grad=True)
+    y = feature_map(name)(point)
+    (expected,) = torch.autograd.grad(y, point)
+    found = slope(name, y.detach())
+    assert abs((1.0 if found is None else found.item()) - expected.item()) <= 4 * torch.finfo(torch.float64).eps
 
 
 def test_an_unknown_name_is_refused_with_the_nearest():

@@ -1,15 +1,16 @@
 """Kernels run on a GPU where there is one, else under Triton's interpreter, which must be asked for before the import."""
 
 import os
+import sys
 
 import pytest
-
-triton_is_here = pytest.importorskip("triton", reason="triton has no build for this platform")
-
-import torch  # noqa: E402
+import torch
 
 if not torch.cuda.is_available():
+    assert "triton" not in sys.modules, "something imported triton before TRITON_INTERPRET could be set"
     os.environ["TRITON_INTERPRET"] = "1"
+
+pytest.importorskip("triton", reason="triton has no build for this platform")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,18 +8,16 @@ import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from transnormer_lib.analysis import cpu_costs
+from transnormer_lib.analysis.cpu_costs import HEAD_DIM, HEADS
 from transnormer_lib.models.config import Kind, Rotary
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 ATTENTION_LENGTHS = (512, 1024, 4096, 16384)
 MEMORY_LENGTHS = (4096, 16384, 65536)
 TRAINING_LENGTHS = (256, 512, 1024, 2048)
-AIMS = {4096: 3.0, 16384: 8.0}  # NormAttention against softmax: how many times faster it should at least be
-_HEADS, _HEAD_DIM = 8, 64
+AIMS = {4096: 4.0, 16384: 15.0}  # NormAttention against softmax: how many times faster it should at least be
 _TOKENS_PER_STEP = 4096
 _PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
 
@@ -101,7 +99,8 @@ def _timings(steps: Mapping[str, Callable[[], object]], reference: str, length: 
 def attention(lengths: Sequence[int] | None = None, rounds: int = 5) -> Benchmark:
     """Forward and backward pass of causal attention, 8 heads of 64, float32, one sequence: against PyTorch's fused one.
 
-    Also the peak of the memory that NormAttention allocates, per token: constant where it is linear in the length.
+    Also the peak of the memory that NormAttention allocates, per token: constant where it is linear in the length; and
+    the ratios of ``cpu_costs``, at 4,096 tokens or the smallest of ``lengths``.
     """
     import torch
 
@@ -109,32 +108,25 @@ def attention(lengths: Sequence[int] | None = None, rounds: int = 5) -> Benchmar
 
     timings: list[Timing] = []
     modules = {
-        name: mechanisms.build(name, {"heads": _HEADS, "head_dim": _HEAD_DIM, "causal": True})
+        name: mechanisms.build(name, {"heads": HEADS, "head_dim": HEAD_DIM, "causal": True})
         for name in ("softmax", "norm", "linear", "diag")
     }
 
     for length in lengths or ATTENTION_LENGTHS:
-        steps = {name: _attention_step(module, length) for name, module in modules.items()}
+        steps = {name: cpu_costs.forward_and_backward(module, length) for name, module in modules.items()}
         timings += _timings(steps, "softmax", length, rounds)
-    memory = {n: _peak_bytes(_attention_step(modules["norm"], n)) / n for n in lengths or MEMORY_LENGTHS}
+    memory = {n: _peak_bytes(cpu_costs.forward_and_backward(modules["norm"], n)) / n for n in lengths or MEMORY_LENGTHS}
     notes = [f"aim at {n:,}: norm {AIMS[n]:g} x" for n in AIMS if n in {t.length for t in timings}]
     notes.append(
         "memory of norm, forward and backward: "
         + ", ".join(f"{per_token / 1024:.1f} KiB a token at {n:,}" for n, per_token in memory.items())
     )
+    costs = cpu_costs.ratios(min(lengths or (4096,)), rounds)
+    notes += [str(ratio) for ratio in costs]
+    details = {"bytes_per_token": memory, "ratios": [asdict(ratio) | {"median": ratio.median} for ratio in costs]}
     threads = torch.get_num_threads()
-    title = f"attention, causal, {_HEADS} heads of {_HEAD_DIM}, float32, forward + backward, {threads} thread(s)"
-    return Benchmark(title, "softmax", tuple(timings), tuple(notes), {"bytes_per_token": memory})
-
-
-def _attention_step(module: "Callable[..., Tensor]", length: int) -> Callable[[], object]:
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    shape = (4, 1, _HEADS, length, _HEAD_DIM)
-    q, k, v, gradient = torch.randn(shape, generator=generator).unbind()
-    inputs = tuple(x.requires_grad_() for x in (q, k, v))
-    return lambda: torch.autograd.grad(module(*inputs), inputs, gradient)
+    title = f"attention, causal, {HEADS} heads of {HEAD_DIM}, float32, forward + backward, {threads} thread(s)"
+    return Benchmark(title, "softmax", tuple(timings), tuple(notes), details)
 
 
 def _peak_bytes(step: Callable[[], object]) -> int:

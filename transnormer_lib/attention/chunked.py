@@ -6,9 +6,11 @@ Shapes: B batch, H heads, N length, D dimension of q and k, E dimension of v, C 
 M = B·H.
 
 Inside a chunk the product is formed as a masked C × C matrix; all earlier chunks enter through the exclusive
-prefix sum of their states K^T V [D, E]. Memory is N·C + (N/C)·D·E per head. It is plain PyTorch on purpose: a
-hand-written backward that recomputes instead of saving was measured to be no faster on a CPU, and this form
-keeps second derivatives.
+prefix sum of their states K^T V [D, E]. Memory is N·C + (N/C)·D·E per head.
+
+On a CPU the product runs block by block, with a backward pass of its own (``blockwise``). The plain composition of
+PyTorch's operations in this file is what other devices run, what torch.func and torch.compile see, and what second
+derivatives are taken of.
 """
 
 from __future__ import annotations
@@ -17,6 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transnormer_lib.attention.blockwise import Product, blockwise, serves
+from transnormer_lib.attention.feature_maps import feature_map
+from transnormer_lib.attention.norms import EpsPlacement, rms_norm, widen
+
 
 def causal_product(q: Tensor, k: Tensor, v: Tensor, chunk_size: int = 64) -> Tensor:
     """t [B, H, N, E] of the formula above, for q, k [B, H, N, D] (any sign) and v [B, H, N, E].
@@ -24,6 +30,40 @@ def causal_product(q: Tensor, k: Tensor, v: Tensor, chunk_size: int = 64) -> Ten
     Any length is served, and one of at most ``chunk_size`` costs a single masked product. The result at i
     depends on nothing after i.
     """
+    return causal_attention(q, k, v, None, Product(chunk_size=chunk_size))
+
+
+def causal_attention(q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, product: Product) -> Tensor:
+    """φ, the causal product and what finishes it, as ``product`` says: [B, H, N, E] for q, k [B, H, N, D].
+
+    Keys where ``key_padding_mask`` [B, N] is True contribute nothing. Sums are in float32 for the half dtypes; a result
+    that is normalised has q's dtype, another one the sums'.
+    """
+    if serves(q, k, v):
+        return blockwise(q, k, v, key_padding_mask, product, _plain)
+    return _plain(q, k, v, key_padding_mask, product)
+
+
+def _plain(q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, product: Product) -> Tensor:
+    """``causal_attention`` as a composition of PyTorch's operations."""
+    phi = feature_map(product.phi)
+    phi_q, phi_k, wide_v = phi(widen(q)), phi(widen(k)), widen(v)
+    if key_padding_mask is not None:
+        phi_k = phi_k.masked_fill(key_padding_mask[:, None, :, None], 0.0)
+    if product.finish == "denominator":
+        t = _plain_product(phi_q, phi_k, F.pad(wide_v, (0, 1), value=1.0), product.chunk_size)
+        return (t[..., :-1] / t[..., -1:].clamp(min=product.floor)).to(q.dtype)
+    t = _plain_product(phi_q, phi_k, wide_v, product.chunk_size)
+    if product.finish == "none":
+        return t
+    placement: EpsPlacement = "inside" if product.eps_inside else "outside"
+    if 1 not in product.dims:
+        return rms_norm(t, product.eps, placement).to(q.dtype)
+    together = rms_norm(t.transpose(1, 2).flatten(2), product.eps, placement)
+    return together.unflatten(-1, (t.shape[1], t.shape[3])).transpose(1, 2).to(q.dtype)
+
+
+def _plain_product(q: Tensor, k: Tensor, v: Tensor, chunk_size: int) -> Tensor:
     b, h, n, d = q.shape
     e = v.shape[-1]
     if n <= chunk_size:
@@ -53,8 +93,9 @@ def product_flops(length: int, d: int, e: int, chunk_size: int | None) -> int:
         return 4 * length * d * e
     if length <= chunk_size:
         return 2 * length * length * (d + e)
-    chunks = -(-length // chunk_size)
-    return chunks * (2 * chunk_size * chunk_size * (d + e) + 4 * chunk_size * d * e)
+    last = length % chunk_size  # a chunk of its own
+    squares = (length - last) * chunk_size + last * last
+    return 2 * squares * (d + e) + 4 * length * d * e
 
 
 def product_and_normaliser(

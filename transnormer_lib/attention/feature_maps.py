@@ -48,7 +48,8 @@ def one_plus_elu(x: Tensor) -> Tensor:
     Not computed as elu(x) + 1: in float32 that rounds to 0 below x ≈ -17 while its derivative does not, and
     φ' ≤ φ, which keeps the gradient of scaled linear attention in q and k bounded, would fail there.
     """
-    return _OnePlusElu.apply(x)
+    # Where no gradient is recorded, as in decoding, a Function costs more than what it computes.
+    return _OnePlusElu.apply(x) if torch.is_grad_enabled() else _OnePlusElu.forward(x)
 
 
 def relu(x: Tensor) -> Tensor:
@@ -67,6 +68,15 @@ _FEATURE_MAPS: dict[str, FeatureMap] = {"elu": elu, "1+elu": one_plus_elu, "relu
 def feature_map_names() -> tuple[str, ...]:
     """The names that ``feature_map`` knows."""
     return tuple(_FEATURE_MAPS)
+
+
+def slope(name: str, phi_x: Tensor) -> Tensor | None:
+    """φ'(x) of the feature map called ``name``, from φ(x) alone; None where it is one everywhere."""
+    if name == "identity":
+        return None
+    if name == "relu":
+        return (phi_x > 0).to(phi_x.dtype)
+    return phi_x.clamp(max=1.0) if name == "1+elu" else phi_x.clamp(max=0.0).add_(1.0)
 
 
 def feature_map(name: str) -> FeatureMap:

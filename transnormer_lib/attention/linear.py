@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from transnormer_lib.attention.chunked import causal_product, full_product, product_and_normaliser, product_flops
+from transnormer_lib.attention.blockwise import Product, operand_dtype
+from transnormer_lib.attention.chunked import causal_attention, full_product, product_and_normaliser, product_flops
 from transnormer_lib.attention.feature_maps import feature_map
 from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.norms import widen
@@ -75,13 +76,19 @@ class UnscaledLinearAttention(Attention):
         return phi_q, phi_k
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        if not self.config.causal:
+            phi_q, phi_k = self.turned(*self.masked_features(q, k, key_padding_mask))
+            return self.finish(full_product(phi_q, phi_k, widen(v)))
+        if self.rotary is None:
+            return self.causal(q, k, v, key_padding_mask, self.config.phi)
         phi_q, phi_k = self.turned(*self.masked_features(q, k, key_padding_mask))
-        return self.finish(self._product(phi_q, phi_k, widen(v)))
+        phi_q, phi_k, v = (x.to(operand_dtype(q.dtype)) for x in (phi_q, phi_k, v))
+        return self.causal(phi_q, phi_k, v, None, "identity")
 
-    def _product(self, phi_q: Tensor, phi_k: Tensor, v: Tensor) -> Tensor:
-        if self.config.causal:
-            return causal_product(phi_q, phi_k, v, self.config.chunk_size)
-        return full_product(phi_q, phi_k, v)
+    def causal(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, phi: str) -> Tensor:
+        """The output for q and k before the feature map called ``phi``."""
+        product = Product(self.config.chunk_size, phi)
+        return self.finish(causal_attention(q, k, v, key_padding_mask, product))
 
     def state_shapes(self) -> StateShapes:
         return {"kv": (self.config.head_dim, self.config.head_dim)}
@@ -137,14 +144,21 @@ class LinearAttention(UnscaledLinearAttention):
         return self.scores(q, k, allowed) / delta
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        if self.config.causal and self.rotary is None:
+            floor = self.config.denominator_floor
+            product = Product(self.config.chunk_size, self.config.phi, "denominator", floor=floor)
+            return causal_attention(q, k, v, key_padding_mask, product)
         phi_q, phi_k = self.masked_features(q, k, key_padding_mask)
         if self.rotary is None:
-            t, z = product_and_normaliser(phi_q, phi_k, widen(v), self.config.causal, self.config.chunk_size)
+            t, z = product_and_normaliser(phi_q, phi_k, widen(v), False)
         else:
             sums = phi_k.cumsum(-2) if self.config.causal else phi_k.sum(-2, keepdim=True)
             z = (phi_q * sums).sum(-1, keepdim=True)
             phi_q, phi_k = self.turned(phi_q, phi_k)
-            t = self._product(phi_q, phi_k, widen(v))
+            if self.config.causal:
+                t = causal_attention(phi_q, phi_k, widen(v), None, Product(self.config.chunk_size))
+            else:
+                t = full_product(phi_q, phi_k, widen(v))
         return t / z.clamp(min=self.config.denominator_floor)
 
     def state_shapes(self) -> StateShapes:
@@ -162,5 +176,6 @@ class LinearAttention(UnscaledLinearAttention):
         return phi_q @ kv / delta, {"kv": kv, "z": z_BHD}
 
     def head_flops(self, length: int) -> int:
-        # Without rotary the denominator is one more column of values, with it a sum of elementwise products.
-        return self._product_flops(length, self.config.head_dim + (self.rotary is None))
+        # The denominator is one more column of values; causal or turned, it is made of sums and elementwise products.
+        one_more = self.rotary is None and not self.config.causal
+        return self._product_flops(length, self.config.head_dim + one_more)

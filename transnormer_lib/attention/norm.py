@@ -10,14 +10,16 @@ Shapes: B batch, H heads, N length, D head_dim.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
 
+from transnormer_lib.attention.blockwise import Product
+from transnormer_lib.attention.chunked import causal_attention
 from transnormer_lib.attention.interface import check_choice, check_flag
 from transnormer_lib.attention.linear import UnscaledLinearAttention, UnscaledLinearConfig
-from transnormer_lib.attention.norms import EpsPlacement, build_norm, check_norm
+from transnormer_lib.attention.norms import EpsPlacement, RMSNorm, build_norm, check_norm
 from transnormer_lib.attention.registry import register
 
 
@@ -58,6 +60,14 @@ class NormAttention(UnscaledLinearAttention):
         super().__init__(config)
         size = config.head_dim * (config.heads if config.norm_over == "embedding" else 1)
         self.norm = build_norm(config.norm, size, config.eps, config.eps_placement, config.affine)
+
+    def causal(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, phi: str) -> Tensor:
+        if self.config.norm != "rms" or self.config.affine:
+            return super().causal(q, k, v, key_padding_mask, phi)
+        dims = (3,) if self.config.norm_over == "head" else (1, 3)
+        eps, inside = cast(RMSNorm, self.norm).eps, self.config.eps_placement == "inside"
+        product = Product(self.config.chunk_size, phi, "rms", dims, eps, inside)
+        return causal_attention(q, k, v, key_padding_mask, product)
 
     def finish(self, t: Tensor) -> Tensor:
         if self.config.norm_over == "head":

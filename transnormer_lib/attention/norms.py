@@ -27,7 +27,7 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def widen(x: Tensor) -> Tensor:
     """x in its ``wide_dtype``."""
-    return x.to(wide_dtype(x.dtype))
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def rms_norm(x: Tensor, eps: float = 1e-8, eps_placement: EpsPlacement = "inside") -> Tensor:
@@ -35,14 +35,58 @@ def rms_norm(x: Tensor, eps: float = 1e-8, eps_placement: EpsPlacement = "inside
 
     A row of zeros gives zeros, with a finite gradient in both forms.
     """
-    wide = widen(x)
-    if eps_placement == "inside":
-        y = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-    else:
-        # vector_norm's gradient at zero is zero; the gradient of sqrt(mean of squares) would be 0 · ∞ there.
-        rms = torch.linalg.vector_norm(wide, dim=-1, keepdim=True) * x.shape[-1] ** -0.5
-        y = wide / (rms + eps)
+    # Where no gradient is recorded, as in decoding, a Function costs more than what it computes.
+    normalise = _RMSNorm.apply if torch.is_grad_enabled() else _RMSNorm.forward
+    y, _ = normalise(widen(x), eps, eps_placement == "inside")
     return y.to(x.dtype)
+
+
+class _RMSNorm(torch.autograd.Function):
+    """(y, r) with y = r x and r = 1 / sqrt(σ² + ε) or 1 / (σ + ε), both differentiable.
+
+    With the gradient g in y that in x is r (g − a y mean(g y)), a = 1 inside the root and (σ + ε) / σ outside. It needs
+    y and r alone, and can be differentiated in turn; autograd would keep and pass through six tensors of x's size.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, eps: float, inside: bool) -> tuple[Tensor, Tensor]:
+        mean = x.square().mean(-1, keepdim=True)
+        r = (mean + eps).rsqrt() if inside else (mean.sqrt() + eps).reciprocal()
+        return x * r, r
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float, bool], output: tuple[Tensor, Tensor]) -> None:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*output)
+        ctx.save_for_forward(*output)
+        _, ctx.eps, ctx.inside = inputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None, None]:
+        y, r = ctx.saved_tensors
+        g, g_r = gradients
+        c: Any = 0.0
+        if g is not None:
+            c = (g * y).mean(-1, keepdim=True)
+        if g_r is not None:
+            c = c + g_r * r / y.shape[-1]
+        if not isinstance(c, Tensor):
+            return None, None, None
+        along_y = y * (_times_a(c, r, ctx) * r)
+        return (-along_y if g is None else torch.addcmul(-along_y, g, r)), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, Tensor]:
+        y, r = ctx.saved_tensors
+        c = _times_a((tangents[0] * y).mean(-1, keepdim=True), r, ctx)
+        return r * (tangents[0] - y * c), -(r.square() * c)
+
+
+def _times_a(c: Tensor, r: Tensor, ctx: Any) -> Tensor:
+    """a c, where σ / (σ + ε) = 1 − ε r; a row of zeros has c = 0."""
+    return c if ctx.inside else c / (1 - ctx.eps * r).clamp(min=torch.finfo(r.dtype).eps)
 
 
 def layer_norm(x: Tensor, eps: float = 1e-5) -> Tensor:

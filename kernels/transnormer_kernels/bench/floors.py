@@ -1,9 +1,9 @@
 """The fewest bytes a case can move: every input read once, every output written once, nothing in between.
 
-Per token and head, with one vector of D numbers as the unit. NormAttention forward: q, k, v read, o written, 4. Backward:
-q, k, v and the gradient g read, dq, dk, dv written, 7; with the fused norm also o, whose gradient r·(g − o·mean(g·o)),
-Eq. 18's derivative, needs the normalised output, 8. DiagAttention likewise: a block fits on the chip, so its scores are
-formed again and nothing is kept of them. The row scales r (one float32 per token) and the states that segments hand on
+Per token and head, with one vector of D numbers as the unit. NormAttention forward: q, k, v read, o written, 4.
+Backward: q, k, v and the gradient g read, dq, dk, dv written, 7; with the fused norm also o, since the gradient before
+the norm, r·(g − o·mean(g·o)), needs the normalised output of all heads, 8. DiagAttention likewise: a block fits on the
+chip, so its scores are formed again and nothing is kept of them. The row scales r (one float32 per token) and the states that segments hand on
 are a design's, not the problem's, and are not counted. A rotation reads its cosine and sine [N, D/2] in float32 once in
 each direction. A decoding step reads and writes its float32 state [B, H, D, D].
 
@@ -28,7 +28,7 @@ def tensors(case: Case) -> dict[str, int]:
         moved["rotation"] = angles
     if case.backward:
         moved |= dict.fromkeys(("q again", "k again", "v again", "g", "dq", "dk", "dv"), vector)
-        if case.norm in ("embedding", "denominator"):
+        if case.norm == "embedding":
             moved["o again"] = vector
         if angles:
             moved["rotation again"] = angles + 4 * (case.head_dim // 2)  # and dθ

@@ -39,6 +39,11 @@ class Inputs:
         """What a backward pass gives gradients of."""
         return {name: x for name, x in self.named().items() if name in ("q", "k", "v", "theta")}
 
+    def differentiable(self) -> "Inputs":
+        """The same numbers, with leaves that gradients are asked of."""
+        leaves: dict[str, Any] = {name: leaf.detach().requires_grad_() for name, leaf in self.leaves().items()}
+        return replace(self, **leaves)
+
     def to(self, dtype: torch.dtype) -> "Inputs":
         """Copies in ``dtype``; θ, the reflection and the state keep float32 if that is wider."""
         wide = torch.promote_types(dtype, torch.float32)

@@ -1,0 +1,74 @@
+"""A result as lines of text."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def duration(seconds: float) -> str:
+    """Three digits and a unit."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size or unit == "µs":
+            return f"{seconds / size:.3g} {unit}" if seconds / size < 1000 else f"{seconds / size:.0f} {unit}"
+    raise AssertionError("unreachable")
+
+
+def heading(result: Mapping[str, Any]) -> Iterator[str]:
+    """Where this was measured."""
+    versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items() if number)
+    driver = f", driver {result['driver']}" if result["driver"] else ""
+    yield f"{result['device']}{driver}; {versions}"
+    yield f"commit {result['commit'] or 'unknown'}, {result['date']}{', quick: no result' if result['quick'] else ''}"
+    yield f"its own copy: {result['copy_bytes_per_second'] / 1e12:.3f} TB/s, read and written"
+
+
+def case_heading(values: Mapping[str, Any]) -> str:
+    """A case, its shape and its floor."""
+    shape = " ".join(f"{letter}{size}" for letter, size in values["shape"].items())
+    floor = f"floor {duration(values['floor_seconds'])} for {values['bytes'] / 1e6:.1f} MB"
+    return f"\n{values['name']}   [{shape}, {values['dtype']}]   {floor}"
+
+
+def row(values: Mapping[str, Any]) -> str:
+    """One contestant in one case."""
+    name = f"  {values['name']:32}"
+    if values["status"] in ("failed", "left out"):
+        return f"{name}{values['status']}: {values['reason']}"
+    seconds = values["seconds"]
+    spread = f"{duration(seconds['median']):>8}  ({duration(seconds['min'])} to {duration(seconds['max'])})"
+    error = f"error {worst(values):.1e}, bound {values['bounds'][worst_name(values)]:.1e}"
+    notes = [f"{values['of_floor']:4.0%} of the floor", error]
+    if values["status"] == "wrong":
+        notes.insert(0, f"WRONG: {values['reason']}")
+    if values["computes"]:
+        notes.append("computes " + ", ".join(f"{key} {value}" for key, value in values["computes"].items()))
+    if values["how"] == "events":
+        notes.append(f"by events, {values['note']}")
+    return f"{name}{spread:36}{'; '.join(notes)}"
+
+
+def worst_name(values: Mapping[str, Any]) -> str:
+    """The output or gradient whose error comes nearest to its bound, or exceeds it most."""
+    return max(values["bounds"], key=lambda name: _infinite(values["errors"][name]) / values["bounds"][name])
+
+
+def worst(values: Mapping[str, Any]) -> float:
+    """Its error."""
+    return _infinite(values["errors"][worst_name(values)])
+
+
+def _infinite(error: float | None) -> float:
+    """JSON has no infinity: an output that is missing or not finite has the error None."""
+    return float("inf") if error is None else error
+
+
+def comparisons(values: Mapping[str, Any]) -> Iterator[str]:
+    """What the case aims at, and what became of it."""
+    for found in values["comparisons"]:
+        if found["ratio"] is None:
+            said = "cannot be said"
+        else:
+            said = f"{found['ratio']:.2f} x as fast as {found['fastest']}"
+        yield f"  aim {found['aim']:g} x the fastest of {', '.join(found['against'])}: {said}"
+    own = next((r for r in values["rows"] if r["name"] == "transnormer" and r["status"] == "measured"), None)
+    if values["aim_of_floor"] is not None and own is not None:
+        yield f"  aim {values['aim_of_floor']:.0%} of the floor: {own['of_floor']:.0%}"

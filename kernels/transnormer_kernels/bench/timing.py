@@ -1,0 +1,119 @@
+"""Seconds per call: CUDA-graph replays over rotating inputs on a GPU, the clock on a CPU; and the rate of a copy.
+
+A graph holds one call per set of inputs, and there are so many sets that together they exceed the L2 cache several
+times: what a call reads lies in device memory, not in the cache from the call before. Outputs are kept until the graph
+is complete, so that every call also writes to memory of its own. Where a contestant cannot be captured, events around
+the same calls take the graph's place; they include what the host takes to launch them.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+_CACHES = 4  # the sets together are at least so many times the L2 cache
+_MOST_SETS = 256
+_WARM_UP = 3
+_SHORTEST = 2e-3  # seconds that one timed stretch lasts at least
+
+Call = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per call of every repeat, and how they were taken."""
+
+    seconds: tuple[float, ...]
+    how: Literal["cuda graph", "events", "clock"]
+    note: str = ""  # why not by a graph
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+def sets_needed(set_bytes: int, cache_bytes: int) -> int:
+    """How many sets of inputs rotate: two at least, and together ``_CACHES`` times the cache where 256 suffice."""
+    return min(_MOST_SETS, max(2, math.ceil(_CACHES * cache_bytes / set_bytes)))
+
+
+def cache_bytes(device: torch.device) -> int:
+    """The L2 cache of a GPU; 0 on a CPU, where nothing is rotated for its sake."""
+    return torch.cuda.get_device_properties(device).L2_cache_size if device.type == "cuda" else 0
+
+
+def measure(calls: Sequence[Call], device: torch.device, repeats: int) -> Timing:
+    """Time ``calls``, the same work on different inputs; seconds are per call."""
+    if device.type != "cuda":
+        return Timing(_by_clock(calls, repeats), "clock")
+    side = torch.cuda.Stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):  # what a first call compiles or allocates must not be captured
+        for _ in range(_WARM_UP):
+            calls[0]()
+    torch.cuda.current_stream(device).wait_stream(side)
+    torch.cuda.synchronize(device)
+    try:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            kept = [call() for call in calls]
+    except Exception as error:
+        torch.cuda.synchronize(device)
+        return Timing(_by_events(lambda: _all(calls), len(calls), repeats), "events", f"no graph: {one_line(error)}")
+    del kept
+    return Timing(_by_events(graph.replay, len(calls), repeats), "cuda graph")
+
+
+def copy_rate(device: torch.device, size: int = 2**30, repeats: int = 10) -> float:
+    """Bytes per second of the device's own copy, bytes read plus bytes written; the median of ``repeats``."""
+    source = torch.empty(size, dtype=torch.uint8, device=device).random_(0, 255)
+    target = torch.empty_like(source)
+
+    def copy() -> object:
+        return target.copy_(source)
+
+    timing = measure([copy], device, repeats)
+    return 2 * size / timing.median
+
+
+def one_line(error: BaseException) -> str:
+    """The kind of an error and the first line of what it says."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+
+
+def _all(calls: Sequence[Call]) -> None:
+    for call in calls:
+        call()
+
+
+def _by_clock(calls: Sequence[Call], repeats: int) -> tuple[float, ...]:
+    _all(calls)
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        _all(calls)
+        seconds.append((time.perf_counter() - start) / len(calls))
+    return tuple(seconds)
+
+
+def _by_events(replay: Callable[[], object], calls: int, repeats: int) -> tuple[float, ...]:
+    """Seconds per call, of stretches of whole rounds that last ``_SHORTEST`` each."""
+
+    def stretch(rounds: int) -> float:
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(rounds):
+            replay()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) * 1e-3
+
+    stretch(1)
+    rounds = max(1, math.ceil(_SHORTEST / max(stretch(2) / 2, 1e-6)))
+    stretch(rounds)
+    return tuple(stretch(rounds) / rounds / calls for _ in range(repeats))
