@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from transnormer_lib import __version__
 
@@ -82,6 +83,12 @@ def _train(options: argparse.Namespace) -> int:
 def _bench(options: argparse.Namespace) -> int:
     from dataclasses import replace
 
+    for name in ("only", "quick", "plot", "read"):
+        if options.what != "kernels" and getattr(options, name):
+            raise _mistake(f"{name}: belongs to bench kernels, not to bench {options.what}")
+    if options.read is not None:
+        return _bench_read(options)
+
     from transnormer_lib.report.project import find_project
 
     preset = find_project(options.root).preset(options.preset)
@@ -89,16 +96,60 @@ def _bench(options: argparse.Namespace) -> int:
         preset = replace(preset, threads=options.threads)
     os.environ.update(preset.environment)  # before torch is imported
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own messages; to be set before torch is imported
+    if options.what == "kernels":
+        return _bench_kernels(options)
     from transnormer_lib.analysis import benchmarks
 
     measure = {"attention": benchmarks.attention, "training": benchmarks.training}[options.what]
-    result = measure(options.lengths, options.repeats)
+    result = measure(options.lengths, options.repeats or 5)
     print(result.as_text())
     if options.json is not None:
         from transnormer_lib.files import write_text
 
         write_text(options.json, result.as_json() + "\n")
     return 0
+
+
+def _bench_kernels(options: argparse.Namespace) -> int:
+    from transnormer_lib.analysis import kernel_benchmark
+
+    try:
+        result, right = kernel_benchmark.measure(
+            only=options.only, repeats=options.repeats or 20, quick=options.quick, lengths=options.lengths,
+            path=options.json,
+        )  # fmt: skip
+    except ValueError as mistake:
+        raise _mistake(str(mistake)) from mistake
+    if options.plot is not None:
+        _plot_kernels(result, options.plot)
+    return 0 if right else 1
+
+
+def _bench_read(options: argparse.Namespace) -> int:
+    """Print and draw a result that was measured elsewhere."""
+    from transnormer_kernels.bench import results, table
+
+    try:
+        result = results.read(options.read)
+    except ValueError as mistake:
+        raise _mistake(str(mistake)) from mistake
+    for line in table.whole(result):
+        print(line)
+    if options.plot is not None:
+        _plot_kernels(result, options.plot)
+    return 0
+
+
+def _plot_kernels(result: dict[str, Any], path: Path) -> None:
+    from transnormer_lib.files import write_text
+    from transnormer_lib.report import figures, kernel_figures
+
+    figures.theme()
+    try:
+        figure = kernel_figures.speed(result)
+    except ValueError as mistake:
+        raise _mistake(str(mistake)) from mistake
+    write_text(path, figures.adaptive_svg(figure))
 
 
 def _mistake(line: str) -> ValueError:
@@ -155,14 +206,22 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--tracker", metavar="NAME", help="also report to this tracker: tensorboard, wandb, ...")
     train.set_defaults(run=_train)
 
-    bench = commands.add_parser("bench", parents=[common], help="measure the speed of attention or of training here")
-    bench.add_argument("what", choices=("attention", "training"))
+    bench = commands.add_parser(
+        "bench", parents=[common], help="measure the speed of attention, of training or of the kernels here"
+    )
+    bench.add_argument("what", choices=("attention", "training", "kernels"))
     bench.add_argument(
         "--lengths", type=_lengths, help="tokens per sequence, like 512,1024 (default: the standard ones)"
     )
-    bench.add_argument("--repeats", type=_positive, default=5, help="rounds in which the competitors take turns")
+    bench.add_argument(
+        "--repeats", type=_positive, help="rounds in which the competitors take turns (default: 5; kernels: 20)"
+    )
     bench.add_argument("--threads", type=_positive, help="of the CPU (default: the preset's)")
     bench.add_argument("--json", type=Path, metavar="FILE", help="write the result there too")
+    bench.add_argument("--only", default="", metavar="CASE", help="kernels: the cases whose name contains this")
+    bench.add_argument("--quick", action="store_true", help="kernels: short lengths, to see that all works; no result")
+    bench.add_argument("--plot", type=Path, metavar="FILE.svg", help="kernels: draw the result")
+    bench.add_argument("--read", type=Path, metavar="FILE.json", help="kernels: show this result, measure nothing")
     bench.set_defaults(run=_bench)
     return parser
 

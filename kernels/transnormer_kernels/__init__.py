@@ -10,5 +10,6 @@ the import, on a CPU, to check them.
 
 from transnormer_kernels.diag_attention import diag_attention
 from transnormer_kernels.norm_attention import norm_attention
+from transnormer_kernels.step import norm_attention_step
 
-__all__ = ["diag_attention", "norm_attention"]
+__all__ = ["diag_attention", "norm_attention", "norm_attention_step"]

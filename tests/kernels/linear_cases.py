@@ -1,7 +1,16 @@
-"""The specification that the linear kernels are held to: eager, quadratic, in whatever dtype it is given."""
+"""The specification that the linear kernels are held to: eager, quadratic, in whatever dtype it is given.
+
+And what their tests share: a state to start from, everything a call gives forward and backward, two comparisons.
+"""
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from error_budget import assert_exact, assert_within_budget
+from kernel_data import DEVICE
 from torch import Tensor
+from transnormer_kernels import norm_attention
 
 
 def features(x: Tensor, phi: str) -> Tensor:
@@ -68,8 +77,56 @@ def specification(
     if norm == "none":
         return t, state
     flat = t.flatten(2) if norm == "embedding" else t
+    flat = flat.to(torch.promote_types(t.dtype, torch.float32))  # 1e-8 is zero in float16
     if eps_placement == "inside":
         y = flat * torch.rsqrt(flat.square().mean(-1, keepdim=True) + eps)
     else:
         y = flat / (torch.linalg.vector_norm(flat, dim=-1, keepdim=True) * flat.shape[-1] ** -0.5 + eps)
-    return y.reshape(t.shape), state
+    return y.reshape(t.shape).to(t.dtype), state
+
+
+def initial_state(b: int, h: int, d: int, norm: str, dtype: torch.dtype) -> dict[str, Tensor]:
+    """What some tokens before the first left behind; Σψ is positive, as for a φ that is."""
+    generator = torch.Generator().manual_seed(b + h + d)
+    state = {"kv": torch.randn(b, h, d, d, generator=generator, dtype=torch.float64).to(DEVICE, dtype)}
+    if norm == "denominator":
+        state["z"] = torch.rand(b, h, d, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
+    return state
+
+
+def kernel(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Tensor, dict[str, Tensor]]:
+    """``norm_attention`` with the final state, as ``specification`` has it."""
+    return norm_attention(q, k, v, output_final_state=True, **options)
+
+
+def results(
+    f: Callable[..., tuple[Tensor, dict[str, Tensor]]], q: Tensor, k: Tensor, v: Tensor, g: Tensor, **options: Any
+) -> dict[str, Tensor]:
+    """o and the final state of ``f``, and the gradients of q, k, v, θ and the initial state, by g and one of the state."""
+    given = {"q": q, "k": k, "v": v} | {name: options[name] for name in ("theta",) if name in options}
+    given |= {f"initial_{name}": x for name, x in options.get("initial_state", {}).items()}
+    leaves = {name: x.detach().requires_grad_() for name, x in given.items()}
+    if "theta" in leaves:
+        options["theta"] = leaves["theta"]
+    if "initial_state" in options:
+        options["initial_state"] = {name: leaves[f"initial_{name}"] for name in options["initial_state"]}
+    o, state = f(leaves["q"], leaves["k"], leaves["v"], **options)
+    generator = torch.Generator().manual_seed(7)
+    by_state = [torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x) for x in state.values()]
+    gradients = torch.autograd.grad([o, *state.values()], list(leaves.values()), [g, *by_state], allow_unused=True)
+    found = {"o": o.detach()} | {name: x.detach() for name, x in state.items()}
+    return found | {f"d{name}": x for name, x in zip(leaves, gradients, strict=True)}
+
+
+def assert_exact_case(q: Tensor, k: Tensor, v: Tensor, g: Tensor, segments: int | None = None, **options: Any) -> None:
+    """The kernels agree with the specification in float64."""
+    expected = results(specification, q, k, v, g, **options)
+    assert_exact(results(kernel, q, k, v, g, segments=segments, **options), expected, (q, k, v, g))
+
+
+def assert_case_within_budget(q: Tensor, k: Tensor, v: Tensor, g: Tensor, **options: Any) -> None:
+    """The kernels stay within the budget that the specification in the same dtype sets."""
+    state = {name: x.double() for name, x in options.get("initial_state", {}).items()}
+    exact = results(specification, *(x.double() for x in (q, k, v, g)), **options | ({"initial_state": state} if state else {}))
+    eager = results(specification, q, k, v, g, **options)
+    assert_within_budget(results(kernel, q, k, v, g, **options), eager, exact, q.shape[1] + q.shape[-1])

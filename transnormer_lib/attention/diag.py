@@ -11,16 +11,19 @@ Shapes: B batch, H heads, N length, D head_dim, W tokens per block, G blocks.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transnormer_lib.attention import triton_forms
 from transnormer_lib.attention.interface import (
     Attention,
     AttentionConfig,
+    Kernel,
     check_choice,
     check_count,
     check_dropout,
@@ -67,6 +70,10 @@ class DiagAttention(Attention):
     """
 
     config: DiagConfig
+    kernels: ClassVar[Mapping[str, Kernel]] = {"cuda": triton_forms.diag_kernel}
+
+    def kernel_misses(self, dtype: torch.dtype, device: torch.device) -> str:
+        return triton_forms.misses_diag(self, dtype, device)
 
     def __init__(self, config: DiagConfig) -> None:
         super().__init__(config)

@@ -9,8 +9,9 @@ values, its specification), ``chunked`` (the fast form) and ``head_flops``; for 
 - ``finish``   what happens to the product of matrix and values, such as NormAttention's norm;
 - ``weights``  what ``return_weights`` shows, where the matrix itself is not a set of weights;
 - ``allowed``  which keys a query may see, beyond causality and padding;
-- ``kernels``  Triton kernels by device type, which ``impl="auto"`` then prefers. A kernel gets q and k as they came:
-  to turn them, where the config is rotary, is its own matter, and so is dropout.
+- ``kernels``  Triton kernels by device type, which ``impl="auto"`` then prefers, and ``kernel_misses``, what of the
+  config they cannot do. A kernel gets q, k and v as they came: turning q and k, dropout and whatever stands on padding
+  are its own matter.
 
 This file holds no mechanism and no arithmetic but ``matrix @ values``.
 """
@@ -25,6 +26,7 @@ from typing import Any, ClassVar, Literal, overload
 import torch
 from torch import Tensor, nn
 
+from transnormer_lib.attention import triton_forms
 from transnormer_lib.attention.norms import wide_dtype, widen
 from transnormer_lib.attention.recurrent import (
     State,
@@ -147,6 +149,10 @@ class Attention(nn.Module):
         """From the attention matrix to what ``return_weights`` returns. The identity unless overridden."""
         return matrix
 
+    def kernel_misses(self, dtype: torch.dtype, device: torch.device) -> str:
+        """Why its kernel cannot serve q, k, v of ``dtype`` on ``device``, in half a sentence; empty where it can."""
+        return ""
+
     def allowed(self, n: int, key_padding_mask: Tensor | None, device: torch.device) -> Tensor | None:
         """Which key each query may see: bool, broadcastable to [B, 1, N, N]; None where it may see all."""
         allowed = None
@@ -215,17 +221,27 @@ class Attention(nn.Module):
         matrix = self.attention_matrix(widen(q), widen(k), allowed)
         return self.finish(self.dropout(matrix) @ widen(v)), matrix
 
-    def resolve_impl(self, device: torch.device) -> str:
-        """The implementation that runs on ``device``: what the config asks for, or the best there is."""
+    def resolve_impl(self, device: torch.device, dtype: torch.dtype = torch.float32) -> str:
+        """The implementation that runs on ``device`` for q, k, v of ``dtype``: what the config asks for, or the best.
+
+        Says once, by logging, what ``auto`` takes where there is a kernel. Raises ValueError where ``triton`` cannot.
+        """
         impl = self.config.impl
-        if impl == "auto":
-            return "triton" if device.type in self.kernels else "chunked"
-        if impl == "triton" and device.type not in self.kernels:
-            raise ValueError(
-                f"impl='triton': the kernel for {self.name!r} runs on {', '.join(self.kernels)}, "
-                f"the tensors are on {device.type}; use 'auto' or 'chunked'"
-            )
-        return impl
+        if impl not in ("auto", "triton"):
+            return impl
+        if device.type not in self.kernels:
+            if impl == "triton":
+                raise ValueError(
+                    f"impl='triton': the kernel for {self.name!r} runs on {', '.join(self.kernels)}, "
+                    f"the tensors are on {device.type}; use 'auto' or 'chunked'"
+                )
+            return "chunked"
+        reason = self.kernel_misses(dtype, device)
+        if reason and impl == "triton":
+            raise ValueError(f"impl='triton': {reason}; use 'auto' or 'chunked' for {self.name!r}")
+        form = "chunked" if reason else "triton"
+        triton_forms.say_once(self.name, str(device), form, reason)
+        return form
 
     @overload
     def forward(
@@ -271,14 +287,15 @@ class Attention(nn.Module):
         Raises ValueError or TypeError where shapes, dtypes, devices or the mask do not fit.
         """
         check_inputs(self.config, q, k, v, key_padding_mask)
+        impl = "reference" if return_weights else self.resolve_impl(q.device, q.dtype)
+        if impl == "triton":
+            with _without_autocast(q.device.type):
+                return self.kernels[q.device.type](self, q, k, v, key_padding_mask)
         if key_padding_mask is not None:
             # A weight of zero does not silence a NaN: padding is emptied before anything reads it.
             padding_B1N1 = key_padding_mask[:, None, :, None]
             k, v = k.masked_fill(padding_B1N1, 0.0), v.masked_fill(padding_B1N1, 0.0)
-        impl = "reference" if return_weights else self.resolve_impl(q.device)
         with _without_autocast(q.device.type):
-            if impl == "triton":
-                return self.kernels[q.device.type](self, q, k, v, key_padding_mask)
             if impl == "chunked":
                 return self.chunked(q, k, v, key_padding_mask).to(q.dtype)
             o, matrix = self.reference(q, k, v, key_padding_mask)

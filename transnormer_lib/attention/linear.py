@@ -12,14 +12,18 @@ Shapes: B batch, H heads, N length, D head_dim.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
+import torch
 from torch import Tensor
 
+from transnormer_lib.attention import triton_forms
 from transnormer_lib.attention.blockwise import Product, operand_dtype
 from transnormer_lib.attention.chunked import causal_attention, full_product, product_and_normaliser, product_flops
 from transnormer_lib.attention.feature_maps import feature_map
-from transnormer_lib.attention.interface import Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig, Kernel
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
@@ -53,6 +57,18 @@ class UnscaledLinearAttention(Attention):
     """
 
     config: UnscaledLinearConfig
+    kernels: ClassVar[Mapping[str, Kernel]] = {"cuda": triton_forms.linear_kernel}
+
+    def kernel_misses(self, dtype: torch.dtype, device: torch.device) -> str:
+        return triton_forms.misses_linear(self, dtype, device)
+
+    def kernel_norm(self) -> str:
+        """What the kernel does to the product: ``norm`` of ``transnormer_kernels.norm_attention``."""
+        return "none"
+
+    def after_kernel(self, o: Tensor) -> Tensor:
+        """What is left to do to the kernel's output [B, H, N, D]."""
+        return o
 
     def features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """(φ(q), φ(k)), not turned."""
@@ -98,6 +114,12 @@ class UnscaledLinearAttention(Attention):
         return {"kv": phi_k.mT @ widen(v)}
 
     def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
+        if self.resolve_impl(q.device, q.dtype) == "triton":
+            return triton_forms.step_kernel(self, q, k, v, state, position), state
+        return self.one_more(q, k, v, state, position)
+
+    def one_more(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
+        """``recurrence`` in PyTorch."""
         phi_q, phi_k = self.turned(*self.features(q, k), start=position)
         kv = state["kv"].addcmul_(phi_k.mT, widen(v))
         return self.finish(phi_q @ kv), {"kv": kv}
@@ -133,6 +155,9 @@ class LinearAttention(UnscaledLinearAttention):
 
     config: LinearConfig
 
+    def kernel_norm(self) -> str:
+        return "denominator"
+
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         if self.rotary is None:
             return scale_rows(self.scores(q, k, allowed), self.config.denominator_floor)
@@ -167,7 +192,7 @@ class LinearAttention(UnscaledLinearAttention):
     def state_after(self, k: Tensor, v: Tensor) -> State:
         return {**super().state_after(k, v), "z": feature_map(self.config.phi)(widen(k)).sum(-2)}
 
-    def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
+    def one_more(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
         phi_q, phi_k = self.features(q, k)
         z_BHD = state["z"].add_(phi_k[:, :, 0])
         delta = (phi_q @ z_BHD[..., None]).clamp(min=self.config.denominator_floor)

@@ -61,6 +61,17 @@ class NormAttention(UnscaledLinearAttention):
         size = config.head_dim * (config.heads if config.norm_over == "embedding" else 1)
         self.norm = build_norm(config.norm, size, config.eps, config.eps_placement, config.affine)
 
+    def kernel_norm(self) -> str:
+        return self.config.norm_over if self.config.norm == "rms" else "none"
+
+    def after_kernel(self, o: Tensor) -> Tensor:
+        if self.config.norm != "rms":
+            return self.finish(o)
+        gain = cast(RMSNorm, self.norm).gain
+        if gain is None:
+            return o
+        return o * (gain.view(self.config.heads, 1, -1) if self.config.norm_over == "embedding" else gain)
+
     def causal(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, phi: str) -> Tensor:
         if self.config.norm != "rms" or self.config.affine:
             return super().causal(q, k, v, key_padding_mask, phi)

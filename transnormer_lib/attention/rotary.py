@@ -87,6 +87,10 @@ class Rotary(nn.Module):
 
         return super()._apply(wide, recurse)
 
+    def angles(self, device: torch.device) -> Tensor:
+        """θ [D/2] in radians per token: the learned ones, or RoFormer's in float64 on ``device``."""
+        return self.theta if self.learned else self._initial_angles(device)
+
     def _initial_angles(self, device: torch.device) -> Tensor:
         """10000^(−2m/D) for m = 0 … D/2 − 1, in float64."""
         m = torch.arange(self.head_dim // 2, dtype=torch.float64, device=device)
@@ -95,8 +99,7 @@ class Rotary(nn.Module):
     def _turns(self, positions_N: Tensor, dtype: torch.dtype) -> Tensor:
         """e^{i·n·θ_m}, complex [N, D/2]: a rotation by an angle is a product with a complex number."""
         # In float64, because an angle of 65,536 radians is 0.004 off in float32.
-        theta = self.theta.double() if self.learned else self._initial_angles(positions_N.device)
-        angles = positions_N.double()[:, None] * theta
+        angles = positions_N.double()[:, None] * self.angles(positions_N.device).double()
         return torch.complex(angles.cos().to(dtype), angles.sin().to(dtype))
 
     def extra_repr(self) -> str:

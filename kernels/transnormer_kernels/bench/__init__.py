@@ -33,6 +33,7 @@ The result, as ``--json`` writes it:
             computes       what it computes instead of the case's function, {} if the same
             errors, bounds of "o", "dq", "dk", "dv", "dtheta", "state": relative to float64, null if missing or not
                            finite; and what the dtype excuses on the same inputs
+            worst          the one that comes nearest to its bound, or exceeds it most
             checked_shape  at which errors were measured
             times          seconds per call of every repeat
             seconds        {"min", "median", "max"} of them

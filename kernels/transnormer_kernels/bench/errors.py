@@ -85,7 +85,7 @@ class Judge:
     def judge(
         self, contestant: Contestant, build: Callable[[Case], Forward]
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """(errors, bounds) of each output and gradient; infinite is the error of what the contestant does not return."""
+        """(errors, bounds) of each output and gradient; what is not returned has an infinite error."""
         exact, bounds = self.truth(contestant)
         found = outputs_and_gradients(build(self.case), self.case, self.inputs.to(self.case.torch_dtype))
         missing = torch.full((1,), float("nan"))

@@ -3,9 +3,9 @@
 Per token and head, with one vector of D numbers as the unit. NormAttention forward: q, k, v read, o written, 4.
 Backward: q, k, v and the gradient g read, dq, dk, dv written, 7; with the fused norm also o, since the gradient before
 the norm, r·(g − o·mean(g·o)), needs the normalised output of all heads, 8. DiagAttention likewise: a block fits on the
-chip, so its scores are formed again and nothing is kept of them. The row scales r (one float32 per token) and the states that segments hand on
-are a design's, not the problem's, and are not counted. A rotation reads its cosine and sine [N, D/2] in float32 once in
-each direction. A decoding step reads and writes its float32 state [B, H, D, D].
+chip, so its scores are formed again and nothing is kept of them. The row scales r (one float32 per token) and the
+states that segments hand on are a design's, not the problem's, and are not counted. A rotation reads its cosine and
+sine [N, D/2] in float32 once in each direction. A decoding step reads and writes its float32 state [B, H, D, D].
 
 The floor is these bytes at the rate of the device's own copy, measured in the same run. At these shapes the matrix
 products take less: at most 96 operations a byte, where an H200 has 184 to offer.

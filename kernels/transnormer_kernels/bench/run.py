@@ -19,7 +19,7 @@ from transnormer_kernels.bench.contestants import OURS, Contestant, Forward
 from transnormer_kernels.bench.errors import Judge, computed_by
 from transnormer_kernels.bench.reference import Inputs
 
-Say = Callable[[str], None]
+Say = Callable[[str], object]
 
 
 class DeviceLost(RuntimeError):
@@ -84,9 +84,8 @@ def run(
                 raise DeviceLost(f"{case.name}, {contestant.name}: {row['reason']}")
         if known >= {row["name"] for row in values["rows"]}:
             continue  # complete before this run
-        _say_left_out(values, say)
         values["comparisons"] = results.compare(case, values)
-        for line in table.comparisons(values):
+        for line in (*table.left_out(values), *table.comparisons(values)):
             say(line)
         keep()
     keep()
@@ -137,6 +136,7 @@ def _judged(contestant: Contestant, judge: Judge) -> dict[str, Any]:
         "reason": reason or None,
         "errors": {name: error if error < float("inf") else None for name, error in errors.items()},
         "bounds": bounds,
+        "worst": max(bounds, key=lambda name: errors[name] / bounds[name]),
         "checked_shape": judge.case.shape(),
     }
 
@@ -171,16 +171,6 @@ def _lost(device: torch.device) -> bool:
     except Exception:
         return True
     return False
-
-
-def _say_left_out(values: dict[str, Any], say: Say) -> None:
-    """Contestants with the same reason share a line."""
-    reasons: dict[str, list[str]] = {}
-    for row in values["rows"]:
-        if row["status"] == "left out" and row["name"] != OURS:
-            reasons.setdefault(row["reason"], []).append(row["name"])
-    for reason, names in reasons.items():
-        say(f"  left out, {reason}: {', '.join(names)}")
 
 
 def succeeded(result: dict[str, Any]) -> bool:

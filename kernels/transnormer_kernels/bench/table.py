@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from transnormer_kernels.bench.contestants import OURS
+
 
 def duration(seconds: float) -> str:
     """Three digits and a unit."""
@@ -21,6 +23,25 @@ def heading(result: Mapping[str, Any]) -> Iterator[str]:
     yield f"its own copy: {result['copy_bytes_per_second'] / 1e12:.3f} TB/s, read and written"
 
 
+def whole(result: Mapping[str, Any]) -> Iterator[str]:
+    """All of a result, as it was printed while it grew."""
+    yield from heading(result)
+    for case in result["cases"]:
+        yield case_heading(case)
+        yield from (row(r) for r in case["rows"] if r["status"] != "left out" or r["name"] == OURS)
+        yield from left_out(case)
+        yield from comparisons(case)
+
+
+def left_out(values: Mapping[str, Any]) -> Iterator[str]:
+    """The peers that did not run; those with the same reason share a line."""
+    reasons: dict[str, list[str]] = {}
+    for row in values["rows"]:
+        if row["status"] == "left out" and row["name"] != OURS:
+            reasons.setdefault(row["reason"], []).append(row["name"])
+    yield from (f"  left out, {reason}: {', '.join(names)}" for reason, names in reasons.items())
+
+
 def case_heading(values: Mapping[str, Any]) -> str:
     """A case, its shape and its floor."""
     shape = " ".join(f"{letter}{size}" for letter, size in values["shape"].items())
@@ -35,7 +56,9 @@ def row(values: Mapping[str, Any]) -> str:
         return f"{name}{values['status']}: {values['reason']}"
     seconds = values["seconds"]
     spread = f"{duration(seconds['median']):>8}  ({duration(seconds['min'])} to {duration(seconds['max'])})"
-    error = f"error {worst(values):.1e}, bound {values['bounds'][worst_name(values)]:.1e}"
+    worst = values["worst"]
+    found = values["errors"][worst]
+    error = f"{worst} off by {'all' if found is None else format(found, '.1e')}, bound {values['bounds'][worst]:.1e}"
     notes = [f"{values['of_floor']:4.0%} of the floor", error]
     if values["status"] == "wrong":
         notes.insert(0, f"WRONG: {values['reason']}")
@@ -46,21 +69,6 @@ def row(values: Mapping[str, Any]) -> str:
     return f"{name}{spread:36}{'; '.join(notes)}"
 
 
-def worst_name(values: Mapping[str, Any]) -> str:
-    """The output or gradient whose error comes nearest to its bound, or exceeds it most."""
-    return max(values["bounds"], key=lambda name: _infinite(values["errors"][name]) / values["bounds"][name])
-
-
-def worst(values: Mapping[str, Any]) -> float:
-    """Its error."""
-    return _infinite(values["errors"][worst_name(values)])
-
-
-def _infinite(error: float | None) -> float:
-    """JSON has no infinity: an output that is missing or not finite has the error None."""
-    return float("inf") if error is None else error
-
-
 def comparisons(values: Mapping[str, Any]) -> Iterator[str]:
     """What the case aims at, and what became of it."""
     for found in values["comparisons"]:
@@ -69,6 +77,6 @@ def comparisons(values: Mapping[str, Any]) -> Iterator[str]:
         else:
             said = f"{found['ratio']:.2f} x as fast as {found['fastest']}"
         yield f"  aim {found['aim']:g} x the fastest of {', '.join(found['against'])}: {said}"
-    own = next((r for r in values["rows"] if r["name"] == "transnormer" and r["status"] == "measured"), None)
+    own = next((r for r in values["rows"] if r["name"] == OURS and r["status"] == "measured"), None)
     if values["aim_of_floor"] is not None and own is not None:
         yield f"  aim {values['aim_of_floor']:.0%} of the floor: {own['of_floor']:.0%}"

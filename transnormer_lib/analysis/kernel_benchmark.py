@@ -1,0 +1,59 @@
+"""The benchmark of the kernels, and on a machine without a GPU what takes their place there.
+
+``transnormer_kernels.bench`` measures; on a CPU it is left with PyTorch's own forms, so the library's chunked form is
+measured beside it against PyTorch's fused attention.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+_QUICK_LENGTHS = (256, 512)
+
+
+def measure(
+    *,
+    only: str = "",
+    repeats: int = 20,
+    quick: bool = False,
+    lengths: Sequence[int] | None = None,
+    path: Path | None = None,
+) -> tuple[dict[str, Any], bool]:
+    """(the result, whether our own rows are right), printed as it grows and written to ``path``.
+
+    The schema is that of ``transnormer_kernels.bench``; on a CPU, unless ``only`` some cases are asked for, it also has
+    "library", what ``benchmarks.attention`` measured. ``path`` may be a folder, in which the result gets a name.
+    Raises ValueError where no case's name contains ``only``, and for ``lengths`` on a GPU, whose cases have their own.
+    """
+    import torch
+
+    if lengths and (torch.cuda.is_available() or only):
+        why = "the cases chosen by --only have their own" if only else "the cases of a GPU have their own"
+        raise ValueError(f"lengths={list(lengths)}: {why}")
+    result: dict[str, Any] = {"cases": []}
+    if find_spec("triton") is None:
+        print("Triton is not installed: its kernels and their benchmark are left out.")
+        right = True
+    else:
+        from transnormer_kernels.bench import results
+        from transnormer_kernels.bench.__main__ import bench
+        from transnormer_kernels.bench.run import succeeded
+
+        result = bench(only=only, repeats=repeats, quick=quick, path=path)
+        right = succeeded(result)
+        if path is not None and path.is_dir():
+            path = path / results.file_name(result)
+    if result.get("kind") != "cuda" and not only:
+        from transnormer_lib.analysis import benchmarks
+        from transnormer_lib.files import write_text
+
+        library = benchmarks.attention(lengths or (_QUICK_LENGTHS if quick else None), min(repeats, 5))
+        print(f"\nthe library's chunked form: {library.as_text()}")
+        result["library"] = json.loads(library.as_json())
+        if path is not None:
+            write_text(path, json.dumps(result, indent=1) + "\n")
+    return result, right
