@@ -164,7 +164,7 @@ def outputs(
                 saved = pair * SAVED_SEGMENTS + start // SAVE_EVERY
                 store_state(saved_states + saved * D_TRUE * D_TRUE, S, column, D_TRUE, D, PART)
                 if NORM == DENOMINATOR:
-                    tl.store(saved_sums + saved * D_TRUE + columns, z, mask=(columns < D_TRUE) & (part == 0))
+                    tl.store(saved_sums + saved * D_TRUE + columns, z, mask=(columns < D_TRUE) & (columns * 0 + part == 0))
 
         if CAUSAL:
             real_rows = seen
@@ -195,7 +195,7 @@ def outputs(
         row = own + tl.cast(start, tl.int64) * H + tl.arange(0, C) * H
         if NORM == DENOMINATOR:
             t *= (1.0 / tl.maximum(delta, FLOOR))[:, None]
-            tl.store(scale + row, delta, mask=seen & (part == 0))
+            tl.store(scale + row, delta, mask=seen & (rows * 0 + part == 0))
         elif NORM > 0:
             squares = tl.sum(t * t, axis=1)
             tl.store(scale + row * PARTS + part, squares, mask=seen)
@@ -207,4 +207,4 @@ def outputs(
         if segment == SEGMENTS - 1:
             store_state(final_state + pair * D_TRUE * D_TRUE, S, column, D_TRUE, D, PART)
             if NORM == DENOMINATOR:
-                tl.store(final_sum + pair * D_TRUE + columns, z, mask=(columns < D_TRUE) & (part == 0))
+                tl.store(final_sum + pair * D_TRUE + columns, z, mask=(columns < D_TRUE) & (columns * 0 + part == 0))

@@ -377,11 +377,12 @@ PEERS = [
         CASES_OF_A_GPU["diag T2 d64, w 64, backward too"],
         CASES_OF_A_GPU["diag T1 d64, w 64, backward too"],
     )
-    if (contestant.enters(case)
-    and contestant.name not in (OURS, "FlexAttention", "flash-attn varlen")
-    and not contestant.name.startswith("SDPA "))
-    or (contestant.enters(case)
-    and contestant.name in ("SDPA blocks", "SDPA softmax"))
+    if (
+        contestant.enters(case)
+        and contestant.name not in (OURS, "FlexAttention", "flash-attn varlen")
+        and not contestant.name.startswith("SDPA ")
+    )
+    or (contestant.enters(case) and contestant.name in ("SDPA blocks", "SDPA softmax"))
 ]
 
 

@@ -65,15 +65,16 @@ def speed(result: Mapping[str, Any]) -> "Figure":
     cases = list(dict.fromkeys(timed.case))
     families = list(dict.fromkeys(name for name, _, _ in _FAMILIES.values()))
     looks = {name: (colour, marker) for name, colour, marker in _FAMILIES.values()}
-    shown = [name for name in families if name in set(timed.family)]
     figure, axes = plt.subplots(figsize=(7.4, 1.3 + 0.36 * len(cases)))
     timed["place"] = timed.case.map(cases.index)
     right, wrong = timed[timed.status == "measured"], timed[timed.status == "wrong"]
-    sns.scatterplot(
-        right, x="times_floor", y="place", hue="family", style="family", hue_order=shown, style_order=shown,
-        palette={name: looks[name][0] for name in shown}, markers={name: looks[name][1] for name in shown},
-        s=46, ax=axes, zorder=3,
-    )  # fmt: skip
+    shown = [name for name in families if name in set(right.family)]
+    if not right.empty:
+        sns.scatterplot(
+            right, x="times_floor", y="place", hue="family", style="family", hue_order=shown, style_order=shown,
+            palette={name: looks[name][0] for name in shown}, markers={name: looks[name][1] for name in shown},
+            s=46, ax=axes, zorder=3,
+        )  # fmt: skip
     if not wrong.empty:
         axes.scatter(wrong.times_floor, wrong.place, marker="x", color=GREY, label="computes something wrong", zorder=3)
     axes.axvline(1.0, color=BLACK, linewidth=1.0)
