@@ -7,6 +7,7 @@ Keyed on the kernel, the head dimension as tiles hold it and the size of a numbe
 from typing import NamedTuple
 
 import torch
+import triton
 
 
 class Configuration(NamedTuple):
@@ -33,24 +34,32 @@ def precision(dtype: torch.dtype) -> str:
     return "tf32x3" if dtype == torch.float32 else "ieee"
 
 
-_TABLE: dict[tuple[str, int, int], Configuration] = {
-    # (kernel, tile width, bytes per number)
+# (kernel, tile width, bytes per number) or, where a rotation or a denominator asks for more registers than there are,
+# (kernel, tile width, bytes per number, how many of the two).
+_TABLE: dict[tuple[str, int, int] | tuple[str, int, int, int], Configuration] = {
     ("segment_states", 64, 2): Configuration(64, 4, 3),
     ("segment_states", 128, 2): Configuration(64, 8, 2),
     ("outputs", 64, 2): Configuration(64, 4, 2),
-    ("outputs", 128, 2): Configuration(64, 8, 2),
+    ("outputs", 64, 2, 1): Configuration(64, 8, 1),
+    ("outputs", 128, 2): Configuration(64, 8, 1),
+    ("outputs", 128, 2, 1): Configuration(64, 8, 1, part=32),
     ("segment_gradients", 64, 2): Configuration(64, 4, 2),
     ("segment_gradients", 128, 2): Configuration(64, 8, 1),
     ("gradients", 64, 2): Configuration(64, 4, 1),
+    ("gradients", 64, 2, 1): Configuration(64, 8, 1),
+    ("gradients", 64, 2, 2): Configuration(32, 8, 1),
     ("gradients", 128, 2): Configuration(64, 8, 1),
+    ("gradients", 128, 2, 1): Configuration(32, 8, 1),
+    # three TF32 products for one of float32 take many registers
     ("segment_states", 64, 4): Configuration(32, 4, 1),
     ("segment_states", 128, 4): Configuration(32, 8, 1),
-    ("outputs", 64, 4): Configuration(32, 4, 1),
-    ("outputs", 128, 4): Configuration(32, 8, 1),
+    ("outputs", 64, 4): Configuration(16, 4, 1, part=32),
+    ("outputs", 64, 4, 2): Configuration(16, 8, 1, part=32),
+    ("outputs", 128, 4): Configuration(16, 8, 1, part=32),
     ("segment_gradients", 64, 4): Configuration(32, 4, 1),
     ("segment_gradients", 128, 4): Configuration(32, 8, 1),
-    ("gradients", 64, 4): Configuration(32, 4, 1),
-    ("gradients", 128, 4): Configuration(32, 8, 1),
+    ("gradients", 64, 4): Configuration(16, 4, 1, part=32),
+    ("gradients", 128, 4): Configuration(16, 8, 1, part=32),
     # up to 64 tokens a block, and beyond
     ("diag_outputs", 64, 2): Configuration(64, 4, 1),
     ("diag_outputs", 128, 2): Configuration(64, 4, 1),
@@ -71,11 +80,19 @@ _TABLE: dict[tuple[str, int, int], Configuration] = {
 }
 
 
-def configuration(kernel: str, head_dim: int, dtype: torch.dtype) -> Configuration:
-    """The table's entry; float64, which runs under the interpreter alone, takes float32's."""
-    return _TABLE[kernel, tile_width(head_dim), min(dtype.itemsize, 4)]
+def configuration(kernel: str, head_dim: int, dtype: torch.dtype, extras: int = 0) -> Configuration:
+    """The table's entry; ``extras`` counts the rotation and the denominator.
+
+    Under the interpreter, where tiles cost and not registers, every dtype takes the wider entries of two bytes.
+    """
+    narrow = dtype == torch.float32 and not triton.knobs.runtime.interpret
+    key = (kernel, tile_width(head_dim), 4 if narrow else 2)
+    for count in range(extras, 0, -1):
+        if (*key, count) in _TABLE:
+            return _TABLE[(*key, count)]
+    return _TABLE[key]
 
 
-def entries() -> dict[tuple[str, int, int], Configuration]:
-    """The whole table, by (kernel, tile width, bytes per number)."""
+def entries() -> dict[tuple[str, int, int] | tuple[str, int, int, int], Configuration]:
+    """The whole table, by (kernel, tile width, bytes per number) and, where there are such, the number of extras."""
     return dict(_TABLE)

@@ -68,7 +68,7 @@ def segment_states(
     PACKED: tl.constexpr, TURNED: tl.constexpr, REFLECTED: tl.constexpr, SUMS: tl.constexpr,
     OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Ψ^T V of each segment to ``states`` [pairs, SEGMENTS, D, D], with SUMS also Σψ to ``sums`` [pairs, SEGMENTS, D]."""
+    """Ψ^T V of each segment to ``states`` [pairs, SEGMENTS, D, D]; with SUMS Σψ to ``sums`` [pairs, SEGMENTS, D]."""
     pair, segment = tl.program_id(0) // SEGMENTS, tl.program_id(0) % SEGMENTS
     b, h, first, length = sequence_of(pair, cu_seqlens, N, H, PACKED)
     k += b * x_b + h * x_h + first * x_n
@@ -164,7 +164,9 @@ def outputs(
                 saved = pair * SAVED_SEGMENTS + start // SAVE_EVERY
                 store_state(saved_states + saved * D_TRUE * D_TRUE, S, column, D_TRUE, D, PART)
                 if NORM == DENOMINATOR:
-                    tl.store(saved_sums + saved * D_TRUE + columns, z, mask=(columns < D_TRUE) & (columns * 0 + part == 0))
+                    tl.store(
+                        saved_sums + saved * D_TRUE + columns, z, mask=(columns < D_TRUE) & (columns * 0 + part == 0)
+                    )
 
         if CAUSAL:
             real_rows = seen

@@ -13,7 +13,7 @@ import triton
 from torch import Tensor
 
 from transnormer_kernels import linear_backward, linear_forward, rows
-from transnormer_kernels.configurations import configuration, precision, sum_dtype, tile_width
+from transnormer_kernels.configurations import Configuration, configuration, precision, sum_dtype, tile_width
 from transnormer_kernels.rotation import tables
 from transnormer_kernels.tiles import DENOMINATOR, EMBEDDING_NORM, HEAD_NORM, NO_NORM, PHI
 
@@ -98,9 +98,14 @@ class _Call:
             "OPERAND": operand, "ACC": acc, "PRECISION": precision(self.dtype),
         }  # fmt: skip
 
+    def entry(self, kernel: str) -> Configuration:
+        """The kernel's line of the configuration table."""
+        extras = (self.theta is not None) + (self.norm_name == "denominator")
+        return configuration(kernel, self.head_dim, self.dtype, extras)
+
     def launch(self, kernel: str) -> dict[str, Any]:
         """Rows of a tile and launch options of ``kernel``."""
-        entry = configuration(kernel, self.head_dim, self.dtype)
+        entry = self.entry(kernel)
         parts = {} if kernel.startswith("segment") else {"PART": self.part(kernel)}
         return parts | {"C": entry.rows, "num_warps": entry.warps, "num_stages": entry.stages}
 
@@ -108,7 +113,7 @@ class _Call:
         """Columns of what one program of ``kernel`` makes."""
         if kernel == "gradients" and self.constants["REFLECTED"]:
             return tile_width(self.head_dim)
-        return min(configuration(kernel, self.head_dim, self.dtype).part, tile_width(self.head_dim))
+        return min(self.entry(kernel).part, tile_width(self.head_dim))
 
     def states(self, segments: int) -> tuple[Tensor, Tensor]:
         """Room for a state and, where δ is needed, for Σψ of every segment."""

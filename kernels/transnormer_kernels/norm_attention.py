@@ -93,11 +93,10 @@ def norm_attention(
     kv, z = None, None
     if initial_state is not None:
         kv, z = check_state("initial_state", initial_state, sequences, q, norm)
-    if reflection is not None and tile_width(q.shape[-1]) > WHOLE_ROW:
-        # The backward kernel works on parts of such wide rows; a reflection needs whole ones.
+    if theta is not None and tile_width(q.shape[-1]) > WHOLE_ROW:
+        # The backward kernel works on parts of such wide rows, which a reflection and the registers rule out.
         if norm == "denominator":
-            raise ValueError(f"norm='denominator' with a reflection: head_dim={q.shape[-1]} must be at most {WHOLE_ROW}")
-        assert theta is not None
+            raise ValueError(f"norm='denominator' with a rotation: head_dim={q.shape[-1]} must be at most {WHOLE_ROW}")
         q, k = (turned_features(x, phi, theta, reflection, position, cu_seqlens) for x in (q, k))
         phi, theta, reflection = "identity", None, None
     inputs = (q, k, v, kv, z, theta)

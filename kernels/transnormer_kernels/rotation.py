@@ -43,7 +43,7 @@ def tables(theta: Tensor, length: int, first: int, dtype: torch.dtype, period: i
 
 
 def turned_features(
-    x: Tensor, phi: str, theta: Tensor, reflection: Tensor, position: int, cu_seqlens: Tensor | None
+    x: Tensor, phi: str, theta: Tensor, reflection: Tensor | None, position: int, cu_seqlens: Tensor | None
 ) -> Tensor:
     """φ(x), reflected and turned, for x [B, N, H, D]: what the kernels do on their way, as PyTorch operations.
 
@@ -57,8 +57,9 @@ def turned_features(
         wide = wide.clamp(max=0.0).exp() + wide.clamp(min=0.0)
     elif phi == "relu":
         wide = wide.relu()
-    u = reflection.to(dtype)
-    wide = wide - (wide @ u)[..., None] * (2 * u / u.square().sum())
+    if reflection is not None:
+        u = reflection.to(dtype)
+        wide = wide - (wide @ u)[..., None] * (2 * u / u.square().sum())
     positions = torch.arange(x.shape[1], device=x.device)
     if cu_seqlens is not None:  # packed sequences each start anew
         starts = cu_seqlens.to(torch.int64)

@@ -1,13 +1,15 @@
 """What the compiler makes of every kernel for a GPU that need not be there: registers, spills, shared memory.
 
-    python -m transnormer_kernels.static_analysis [--arch 90] [--json FILE]
+    python -m transnormer_kernels.static_analysis [--arch 90] [--only CASE] [--json FILE]
 
 runs the operators on tensors of each head dimension and dtype with every launch replaced by a compilation, so what is
-compiled is what a GPU would run, and asks the assembler that Triton ships for registers and spills. A kernel that spills registers to memory, or whose matrix products do not reach the tensor cores' own
-instructions (wgmma, on sm_90), is slower than it need be: the last column says so. No GPU is used.
+compiled is what a GPU would run, and asks the assembler that Triton ships for registers and spills. A kernel that
+spills registers to memory, or whose matrix products do not reach the tensor cores' own instructions (wgmma, on sm_90),
+is slower than it need be: the last column says so. No GPU is used.
 """
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -17,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +32,7 @@ from triton.runtime.jit import JITFunction
 
 @dataclass(frozen=True)
 class Usage:
-    """One compiled kernel: registers per thread, bytes of spilled registers written and read, bytes of shared memory."""
+    """One compiled kernel: registers of a thread, bytes of them spilled to memory and back, bytes of shared memory."""
 
     case: str
     kernel: str
@@ -108,26 +111,41 @@ def usage(case: str, name: str, kernel: Any, arch: int) -> Usage:
 
 def cases() -> Iterator[tuple[str, Callable[[], object]]]:
     """Every configuration: head dimensions as tiles hold them, dtypes, norms, with and without the rotation."""
+    for d, dtype in itertools.product((64, 128), (torch.bfloat16, torch.float16, torch.float32)):
+        for norm, causal, rotated in itertools.product(("embedding", "denominator"), (True, False), (False, True)):
+            if rotated and d > 64:  # turned before the kernels
+                continue
+            kind = "causal" if causal else "bidirectional"
+            name = f"linear d{d} {str(dtype)[6:]} {norm} {kind}{' rotated' if rotated else ''}"
+            yield name, partial(_linear, d, dtype, norm, causal, rotated)
+        for w, scores, rotated in itertools.product((64, 128), ("softmax", "rela"), (False, True)):
+            if (dtype, d, w) != (torch.float32, 128, 128):  # refused: more shared memory than there is
+                name = f"diag d{d} {str(dtype)[6:]} w{w} {scores}{' rotated' if rotated else ''}"
+                yield name, partial(_diag, d, dtype, w, scores, rotated)
+
+
+def _inputs(d: int, dtype: torch.dtype, rotated: bool) -> tuple[list[torch.Tensor], Any, Any]:
+    tensors = [torch.zeros(2, 1024, 2, d, dtype=dtype) for _ in range(3)]
+    return tensors, torch.zeros(d // 2) if rotated else None, torch.zeros(d) if rotated else None
+
+
+def _linear(d: int, dtype: torch.dtype, norm: str, causal: bool, rotated: bool) -> None:
     from transnormer_kernels.linear_ops import linear_attention, linear_attention_backward
 
-    def both(d: int, dtype: torch.dtype, norm: str, causal: bool, rotated: bool) -> None:
-        q, k, v = (torch.zeros(2, 1024, 2, d, dtype=dtype) for _ in range(3))
-        theta = torch.zeros(d // 2) if rotated else None
-        reflection = torch.zeros(d) if rotated else None
-        fixed: tuple[Any, ...] = ("1+elu", norm, causal, 1e-8, "inside", 1e-6, None, None, 0)
-        o, scale, _, _, kv, z = linear_attention(q, k, v, *fixed, None, None, theta, reflection, 0, 2, True, True)
-        linear_attention_backward(o, None, None, q, k, v, o, scale, kv, z, *fixed, theta, reflection, 0, rotated)
+    (q, k, v), theta, reflection = _inputs(d, dtype, rotated)
+    fixed: tuple[Any, ...] = ("1+elu", norm, causal, 1e-8, "inside", 1e-6, None, None, 0)
+    o, scale, _, _, kv, z = linear_attention(q, k, v, *fixed, None, None, theta, reflection, 0, 2, True, True)
+    linear_attention_backward(o, None, None, q, k, v, o, scale, kv, z, *fixed, theta, reflection, 0, rotated)
 
-    for d in (64, 128):
-        for dtype in (torch.bfloat16, torch.float16, torch.float32):
-            for norm in ("embedding", "head", "denominator"):
-                for causal in (True, False):
-                    for rotated in (False, True):
-                        if (dtype != torch.bfloat16 and (norm == "head" or rotated)) or (rotated and d > 64):
-                            continue
-                        kind = "causal" if causal else "bidirectional"
-                        name = f"linear d{d} {str(dtype)[6:]} {norm} {kind}{' rotated' if rotated else ''}"
-                        yield name, lambda o=(d, dtype, norm, causal, rotated): both(*o)  # type: ignore[misc]
+
+def _diag(d: int, dtype: torch.dtype, w: int, scores: str, rotated: bool) -> None:
+    from transnormer_kernels import diag_attention  # noqa: F401  registers the operators
+
+    (q, k, v), theta, reflection = _inputs(d, dtype, rotated)
+    norm = "embedding" if scores == "rela" else "none"
+    fixed: tuple[Any, ...] = (w, scores, True, norm, 1e-8, "inside", None, theta, reflection)
+    o, scale = torch.ops.transnormer.diag_attention(q, k, v, *fixed)
+    torch.ops.transnormer.diag_attention_backward(o, q, k, v, o, scale, *fixed, rotated)
 
 
 def analyse(arch: int, only: str = "") -> Iterator[Usage]:

@@ -4,8 +4,8 @@ Of one head, with S = Σ ψ_j v_j^T [D, D] and z = Σ ψ_j [D] of all tokens bef
 
     S ← S + ψ(k) v^T      t = φ(q)^T S        and with DENOMINATOR    z ← z + ψ(k)      o = t / max(φ(q)·z, floor)
 
-A program does this for ``E`` columns of S, which it reads and writes once: 8·D² bytes per head, next to which q, k and v
-are nothing. RMSNorm over the embedding, or over a head, needs all columns, so a second, tiny kernel makes o of t.
+A program does this for ``E`` columns of S, which it reads and writes once: 8·D² bytes per head, next to which q, k and
+v are nothing. RMSNorm over the embedding, or over a head, needs all columns, so a second, tiny kernel makes o of t.
 """
 
 from typing import Literal
@@ -164,7 +164,9 @@ def norm_attention_step(
         raise ValueError("state: its tensors must be contiguous, they are updated in place")
     if isinstance(position, Tensor):
         if position.dtype != torch.int64 or position.ndim or position.device != q.device:
-            raise ValueError(f"position is {position.dtype} on {position.device}: must be an int64 scalar on {q.device}")
+            raise ValueError(
+                f"position is {position.dtype} on {position.device}: must be an int64 scalar on {q.device}"
+            )
     else:
         check_count("position", position, 0)
     with torch.no_grad():

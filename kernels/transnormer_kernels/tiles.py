@@ -63,7 +63,9 @@ def store_tile(pointer, tile, start, stride, seen, D_TRUE: tl.constexpr, C: tl.c
 
 
 @triton.jit
-def load_state(pointer, row, column, D_TRUE: tl.constexpr, ROWS: tl.constexpr, W: tl.constexpr, TRANSPOSED: tl.constexpr):
+def load_state(
+    pointer, row, column, D_TRUE: tl.constexpr, ROWS: tl.constexpr, W: tl.constexpr, TRANSPOSED: tl.constexpr
+):
     """ROWS × W numbers, from (row, column) on, of a contiguous state [D_TRUE, D_TRUE] or of its transpose."""
     i, j = row + tl.arange(0, ROWS)[:, None], column + tl.arange(0, W)[None, :]
     inside = (i < D_TRUE) & (j < D_TRUE)
@@ -125,7 +127,9 @@ def angle_gradient(y, g, C: tl.constexpr, D: tl.constexpr):
 
 
 @triton.jit
-def load_angles(cos, sin, start, seen, column, D_TRUE: tl.constexpr, C: tl.constexpr, W: tl.constexpr, ACC: tl.constexpr):
+def load_angles(
+    cos, sin, start, seen, column, D_TRUE: tl.constexpr, C: tl.constexpr, W: tl.constexpr, ACC: tl.constexpr
+):
     """Cosines and sines [C, W/2] of the rows' positions, of the pairs from ``column`` on; tables [N, D_TRUE/2]."""
     pairs = column // 2 + tl.arange(0, W // 2)
     inside = seen[:, None] & (pairs < D_TRUE // 2)[None, :]

@@ -112,9 +112,9 @@ def test_heads_are_merged_without_a_copy():
         ("diag", {"block_size": 256}, torch.float32, "block_size=256 is above"),
         ("diag", {"dropout": 0.1}, torch.float32, "no dropout"),
         ("linear-unscaled", {}, torch.float16, "more than float16 holds"),
-        ("linear", {"head_dim": 128, "rotary": "lrpe"}, torch.float32, "a denominator with a reflection"),
+        ("linear", {"head_dim": 128, "rotary": "lrpe"}, torch.float32, "a denominator with a rotation"),
     ],
-    ids=["head-dim", "dtype", "block", "dropout", "float16", "wide-reflection"],
+    ids=["head-dim", "dtype", "block", "dropout", "float16", "wide-rotation"],
 )
 def test_auto_falls_back_and_says_why_once_where_triton_refuses(name, options, dtype, reason, caplog):
     config = {"heads": 2, "head_dim": 16, "causal": True, **options}

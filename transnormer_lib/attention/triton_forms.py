@@ -73,9 +73,8 @@ def misses_linear(attention: UnscaledLinearAttention, dtype: torch.dtype, device
         return reason
     if norm == "none" and dtype == torch.float16:
         return "a product that is not normalised may be more than float16 holds"
-    rotary = attention.rotary
-    if norm == "denominator" and rotary is not None and rotary.learned and attention.config.head_dim > 64:
-        return "a denominator with a reflection takes head dimensions up to 64"
+    if norm == "denominator" and attention.rotary is not None and attention.config.head_dim > 64:
+        return "a denominator with a rotation takes head dimensions up to 64"
     return ""
 
 
