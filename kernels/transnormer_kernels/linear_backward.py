@@ -44,6 +44,7 @@ from transnormer_kernels.tiles import (
     load_state,
     product,
     reflect,
+    state_product,
     store_part,
     store_state,
     turn,
@@ -122,7 +123,8 @@ def query_gradients(
         rows = start + tl.arange(0, C)
         seen = rows < length
         dt = product_gradient(g, o, alpha, beta, start, H * D_TRUE, row, seen, 0, NORM, D_TRUE, C, D, OPERAND, ACC)
-        d_phi = product(dt, S_transposed, OPERAND, ACC, PRECISION)
+        count = tl.cast(start + 1 if CAUSAL else length, ACC)
+        d_phi = state_product(dt, S_transposed, count, False, OPERAND, ACC, PRECISION)
         d_delta = tl.zeros([C], ACC)
         if NORM == DENOMINATOR:
             place = (tl.cast(start, tl.int64) + tl.arange(0, C)) * row
@@ -187,7 +189,8 @@ def value_gradients(
             k, u_table, cos_table, sin_table, start, x_n, real_rows, 0, D_TRUE, C, D, MAP, TURNED, REFLECTED,
             OPERAND, ACC,
         )  # fmt: skip
-        d_values = product(psi, R, OPERAND, ACC, PRECISION)
+        count = tl.cast(length - start if CAUSAL else length, ACC)
+        d_values = state_product(psi, R, count, False, OPERAND, ACC, PRECISION)
         if CAUSAL:
             _, phi = features(
                 q, u_table, cos_table, sin_table, start, x_n, seen, 0, D_TRUE, C, D, MAP, TURNED, REFLECTED, OPERAND,
@@ -228,7 +231,8 @@ def key_gradients(
         if MASKED:
             real_rows = seen & (tl.load(real + rows, mask=seen, other=0) != 0)
         values = load_part(v, start, x_n, real_rows, 0, D_TRUE, C, D)
-        d_psi_transposed = product(R, tl.trans(values), OPERAND, ACC, PRECISION)
+        count = tl.cast(length - start if CAUSAL else length, ACC)
+        d_psi_transposed = state_product(tl.trans(values), R, count, True, OPERAND, ACC, PRECISION)
         d_plain = tl.zeros([C, W], ACC) + rz[None, :]
         if CAUSAL:
             dt = product_gradient(g, o, alpha, beta, start, H * D_TRUE, row, seen, 0, NORM, D_TRUE, C, D, OPERAND, ACC)

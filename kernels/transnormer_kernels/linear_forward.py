@@ -35,6 +35,7 @@ from transnormer_kernels.tiles import (
     load_state,
     product,
     reflect,
+    state_product,
     store_part,
     store_state,
     turn,
@@ -180,7 +181,8 @@ def outputs(
         phi, phi_turned = features(
             q, u_table, cos_table, sin_table, start, x_n, seen, 0, D_TRUE, C, D, MAP, TURNED, REFLECTED, OPERAND, ACC
         )
-        t = product(phi_turned, S, OPERAND, ACC, PRECISION)
+        count = tl.cast(start + 1 if CAUSAL else length, ACC)
+        t = state_product(phi_turned, S, count, False, OPERAND, ACC, PRECISION)
         if NORM == DENOMINATOR:
             delta = tl.sum(phi * z[None, :], axis=1)
         if CAUSAL:

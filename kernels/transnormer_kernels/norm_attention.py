@@ -58,15 +58,17 @@ def norm_attention(
 
     ``key_padding_mask`` [B, N] is True on padding: such a key contributes nothing, whatever its content. Sequences of
     different length may instead be packed along N with B = 1 and offsets ``cu_seqlens`` int32 [B' + 1];
-    ``max_seqlen``, their longest, saves a wait for the GPU. ``theta`` [D/2] (radians per token, learnable) turns
-    neighbouring pairs of the features by their position, ``reflection`` [D] reflects them first (LRPE).
+    ``max_seqlen``, their longest, saves a wait for the GPU (rows beyond it are undefined). ``theta`` [D/2] (radians per
+    token, learnable) turns neighbouring pairs of the features by their position, ``reflection`` [D] reflects them first
+    (LRPE).
 
     A state is {"kv": [B, H, D, D]}, with ``denominator`` also {"z": [B, H, D]}: Σ ψ(k_j) v_j^T and Σ ψ(k_j) of the
     tokens so far, float32. ``initial_state`` stands before the first token, which has the number ``position``.
     ``segments`` cuts a sequence into so many pieces that are worked on in parallel; None decides by the GPU.
 
     Head dimensions 16, 32, 64, 80, 96 and 128, any length; bfloat16, float16 and float32, summed in float32, on a
-    CUDA device. Differentiable once in q, k, v, θ and the initial state. Under autocast q, k, v take its dtype.
+    CUDA device. In float16 scores, and gradients divided by a token's norm, must lie within its range, as in PyTorch's
+    own products. Differentiable once in q, k, v, θ and the initial state. Under autocast q, k, v take its dtype.
     Raises ValueError or TypeError in one line for anything else.
     """
     if torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64:
@@ -97,6 +99,8 @@ def norm_attention(
         # The backward kernel works on parts of such wide rows, which a reflection and the registers rule out.
         if norm == "denominator":
             raise ValueError(f"norm='denominator' with a rotation: head_dim={q.shape[-1]} must be at most {WHOLE_ROW}")
+        if key_padding_mask is not None:
+            k = k.masked_fill(key_padding_mask[:, :, None, None], 0.0)  # a NaN there would reach θ
         q, k = (turned_features(x, phi, theta, reflection, position, cu_seqlens) for x in (q, k))
         phi, theta, reflection = "identity", None, None
     inputs = (q, k, v, kv, z, theta)

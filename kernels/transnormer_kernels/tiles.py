@@ -30,6 +30,15 @@ def product(a, b, OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.conste
 
 
 @triton.jit
+def state_product(x, S, count, FIRST: tl.constexpr, OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr):
+    """x @ S, or with FIRST S @ x, for a state S of ``count`` tokens: float16 may hold their mean where not their sum."""
+    if OPERAND == tl.float16:
+        S = S / count
+    t = product(S, x, OPERAND, ACC, PRECISION) if FIRST else product(x, S, OPERAND, ACC, PRECISION)
+    return t * count if OPERAND == tl.float16 else t
+
+
+@triton.jit
 def load_part(pointer, start, stride, seen, column, D_TRUE: tl.constexpr, C: tl.constexpr, W: tl.constexpr):
     """C rows from ``start`` on, W numbers of each from ``column`` on: zeros where not ``seen`` and beyond ``D_TRUE``.
 

@@ -1,4 +1,4 @@
-"""Kernels run on a GPU where there is one, else under Triton's interpreter, which must be asked for before the import."""
+"""Kernels run on a GPU where there is one, else under Triton's interpreter, to be asked for before the import."""
 
 import os
 import sys

@@ -102,7 +102,7 @@ def kernel(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Tensor, dic
 def results(
     f: Callable[..., tuple[Tensor, dict[str, Tensor]]], q: Tensor, k: Tensor, v: Tensor, g: Tensor, **options: Any
 ) -> dict[str, Tensor]:
-    """o and the final state of ``f``, and the gradients of q, k, v, θ and the initial state, by g and one of the state."""
+    """o and the final state of ``f``; the gradients of q, k, v, θ and the initial state by g and one of the state."""
     given = {"q": q, "k": k, "v": v} | {name: options[name] for name in ("theta",) if name in options}
     given |= {f"initial_{name}": x for name, x in options.get("initial_state", {}).items()}
     leaves = {name: x.detach().requires_grad_() for name, x in given.items()}

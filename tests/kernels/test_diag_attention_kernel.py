@@ -5,12 +5,12 @@ import math
 
 import pytest
 import torch
+from error_budget import assert_exact, assert_within_budget
+from kernel_data import DEVICE, ON_CPU, inputs, padding, rotation
 from torch import Tensor
 from transnormer_kernels import diag_attention
 from transnormer_kernels.checks import HEAD_DIMS
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ON_CPU = pytest.mark.skipif(DEVICE == "cuda", reason="float64 runs under the interpreter alone")
 T1 = {"scores": "rela", "norm": "embedding"}
 T2 = {"scores": "softmax"}
 VARIANTS = [pytest.param(T1, id="T1"), pytest.param(T2, id="T2")]
@@ -59,26 +59,6 @@ def specification(
     return y.reshape(t.shape).to(t.dtype)
 
 
-def inputs(b: int, n: int, h: int, d: int, dtype: torch.dtype, count: int = 4) -> list[Tensor]:
-    """q, k, v and an output gradient, the same for the same sizes."""
-    generator = torch.Generator().manual_seed(1000 * n + 10 * d + b)
-    return [torch.randn(b, n, h, d, generator=generator, dtype=torch.float64).to(DEVICE, dtype) for _ in range(count)]
-
-
-def padding(b: int, n: int) -> Tensor:
-    """A third of the tokens, and the whole of the last sequence's first block."""
-    mask = torch.rand(b, n, generator=torch.Generator().manual_seed(n)) < 1 / 3
-    mask[-1, :32] = True
-    return mask.to(DEVICE)
-
-
-def rotation(d: int, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
-    """Angles and a reflection of no particular length."""
-    theta = 10000.0 ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
-    reflection = torch.randn(d, generator=torch.Generator().manual_seed(d), dtype=torch.float64)
-    return {"theta": theta.to(DEVICE, dtype), "reflection": reflection.to(DEVICE, dtype)}
-
-
 def results(f, q: Tensor, k: Tensor, v: Tensor, g: Tensor, **options) -> dict[str, Tensor]:
     """The output of ``f`` and its gradients, θ's too where it is given."""
     leaves = {"q": q, "k": k, "v": v} | {name: options[name] for name in ("theta",) if name in options}
@@ -88,31 +68,19 @@ def results(f, q: Tensor, k: Tensor, v: Tensor, g: Tensor, **options) -> dict[st
     return {"o": o.detach()} | {f"d{name}": x for name, x in zip(leaves, gradients, strict=True)}
 
 
-def assert_exact(q, k, v, g, **options) -> None:
-    """Float64: only the order of sums may differ, so N·D roundings at most, of the largest number on the way."""
+def assert_exact_case(q, k, v, g, **options) -> None:
+    """The kernels agree with the specification in float64."""
     expected = results(specification, q, k, v, g, **options)
-    for name, x in results(diag_attention, q, k, v, g, **options).items():
-        largest = max(t.abs().max().item() for t in (expected[name], q, k, v, g))
-        band = torch.finfo(torch.float64).eps * q[0].numel() * largest
-        torch.testing.assert_close(x, expected[name], atol=band, rtol=0, msg=lambda m, name=name: f"{name}: {m}")
+    assert_exact(results(diag_attention, q, k, v, g, **options), expected, (q, k, v, g))
 
 
-def assert_within_budget(q, k, v, g, **options) -> None:
-    """At most twice the error of the specification in the same dtype, and a band for roundings.
-
-    The band: the largest number rounded once to its dtype, and at random in float32 once for each term of the two sums
-    that lead to it, over a block and over a head.
-    """
+def assert_case_within_budget(q, k, v, g, **options) -> None:
+    """The kernels stay within the budget that the specification in the same dtype sets."""
     wide = {name: x.double() if name in ("theta", "reflection") else x for name, x in options.items()}
-    expected = results(specification, *(x.double() for x in (q, k, v, g)), **wide)
+    exact = results(specification, *(x.double() for x in (q, k, v, g)), **wide)
     eager = results(specification, q, k, v, g, **options)
-    roundings = torch.finfo(torch.float32).eps * math.sqrt(options["block_size"] + q.shape[-1])
-    for name, x in results(diag_attention, q, k, v, g, **options).items():
-        assert x.dtype == eager[name].dtype
-        error = (x.double() - expected[name]).abs().max().item()
-        own = (eager[name].double() - expected[name]).abs().max().item()
-        budget = 2 * own + (torch.finfo(x.dtype).eps + roundings) * expected[name].abs().max().item()
-        assert error <= budget, f"{name}: error {error:.3g} over a budget of {budget:.3g}"
+    found = results(diag_attention, q, k, v, g, **options)
+    assert_within_budget(found, eager, exact, options["block_size"] + q.shape[-1])
 
 
 # ---------------------------------------------------------------------------------------------- what is computed
@@ -123,14 +91,14 @@ def assert_within_budget(q, k, v, g, **options) -> None:
 @pytest.mark.parametrize("block_size", [1, 7, 32, 48, 64, 65, 100, 128])
 def test_every_block_size_agrees_with_the_specification_in_float64(block_size, variant):
     causal = block_size in (7, 32, 65)
-    assert_exact(*inputs(1, 150, 2, 16, torch.float64), block_size=block_size, causal=causal, **variant)
+    assert_exact_case(*inputs(1, 150, 2, 16, torch.float64), block_size=block_size, causal=causal, **variant)
 
 
 @ON_CPU
 @pytest.mark.parametrize("n", [1, 31, 64, 129])
 @pytest.mark.parametrize(("variant", "causal"), [(T1, True), (T2, False), (T2, True)], ids=["T1-c", "T2", "T2-c"])
 def test_any_length_agrees_also_below_one_block_and_with_a_ragged_last_one(n, variant, causal):
-    assert_exact(*inputs(2, n, 1, 32, torch.float64), block_size=64, causal=causal, **variant)
+    assert_exact_case(*inputs(2, n, 1, 32, torch.float64), block_size=64, causal=causal, **variant)
 
 
 @ON_CPU
@@ -139,7 +107,8 @@ def test_any_length_agrees_also_below_one_block_and_with_a_ragged_last_one(n, va
 def test_every_head_dimension_agrees_with_rotation_and_padding(head_dim, variant):
     """The rotation restarts in each block; θ's gradient is checked with the others."""
     mask = {"key_padding_mask": padding(2, 70), "causal": head_dim % 32 == 0}
-    assert_exact(*inputs(2, 70, 1, head_dim, torch.float64), block_size=32, **variant, **rotation(head_dim), **mask)
+    data = inputs(2, 70, 1, head_dim, torch.float64)
+    assert_exact_case(*data, block_size=32, **variant, **rotation(head_dim), **mask)
 
 
 @ON_CPU
@@ -153,7 +122,7 @@ def test_every_head_dimension_agrees_with_rotation_and_padding(head_dim, variant
 def test_every_option_agrees_with_the_specification_in_float64(scores, norm, placement, options):
     chosen = {name: x for name, x in rotation(16).items() if name in options}
     data = inputs(2, 70, 3, 16, torch.float64)
-    assert_exact(*data, block_size=20, scores=scores, norm=norm, eps=1e-3, eps_placement=placement, **chosen)
+    assert_exact_case(*data, block_size=20, scores=scores, norm=norm, eps=1e-3, eps_placement=placement, **chosen)
 
 
 @ON_CPU
@@ -176,7 +145,7 @@ def test_gradcheck_of_the_kernels(block_size, variant):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
 def test_low_precision_stays_within_twice_the_eager_error(dtype, head_dim, block_size, variant):
     data = inputs(2, 150, 2, head_dim, dtype)
-    assert_within_budget(
+    assert_case_within_budget(
         *data, block_size=block_size, causal=head_dim == 64, key_padding_mask=padding(2, 150), **variant
     )
 
@@ -185,7 +154,7 @@ def test_low_precision_stays_within_twice_the_eager_error(dtype, head_dim, block
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_low_precision_stays_within_twice_the_eager_error_with_a_rotation(variant, dtype):
     data = inputs(1, 70, 2, 64, dtype)
-    assert_within_budget(*data, block_size=32, **rotation(64, torch.float32), **variant)
+    assert_case_within_budget(*data, block_size=32, **rotation(64, torch.float32), **variant)
 
 
 def test_large_float16_numbers_overflow_nowhere_on_the_way_to_the_norm():
@@ -391,8 +360,8 @@ def test_every_configuration_stays_within_twice_the_eager_error(dtype, head_dim,
         with pytest.raises(ValueError, match="block_size=128: at most 64 in float32"):
             diag_attention(*data[:3], block_size=block_size)
         return
-    assert_within_budget(*data, block_size=block_size, key_padding_mask=padding(2, 333), **options, **variant)
-    assert_within_budget(*data, block_size=block_size, causal=True, **options, **variant)
+    assert_case_within_budget(*data, block_size=block_size, key_padding_mask=padding(2, 333), **options, **variant)
+    assert_case_within_budget(*data, block_size=block_size, causal=True, **options, **variant)
 
 
 @pytest.mark.gpu

@@ -1,4 +1,4 @@
-"""norm_attention and its step as a GPU compiles them: every configuration, races, long sequences, graphs, compilations."""
+"""norm_attention and its step as a GPU compiles them: configurations, races, long sequences, graphs, compilations."""
 
 import itertools
 
@@ -19,11 +19,8 @@ BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 
 
 def turns(head_dim: int, norm: str) -> dict[str, torch.Tensor]:
-    """A rotation, with a reflection where there is one."""
-    chosen = rotation(head_dim, F32)
-    if norm == "denominator" and head_dim > 64:
-        del chosen["reflection"]
-    return chosen
+    """A rotation with a reflection, which a denominator of wide heads does not take."""
+    return {} if norm == "denominator" and head_dim > 64 else rotation(head_dim, F32)
 
 
 @CAUSAL
@@ -53,12 +50,12 @@ def test_the_same_call_gives_the_same_numbers(head_dim, norm):
 
 def piecewise(q, k, v, *, position=0, initial_state=None, **options):
     """``specification`` of 1024 tokens at a time, each from the state that those before left."""
-    rows, state = [], initial_state
+    pieces, state = [], initial_state
     for first in range(0, q.shape[1], 1024):
         own = (x[:, first : first + 1024] for x in (q, k, v))
         o, state = specification(*own, position=position + first, initial_state=state, **options)
-        rows.append(o)
-    return torch.cat(rows, 1), state
+        pieces.append(o)
+    return torch.cat(pieces, 1), state
 
 
 @pytest.mark.parametrize("segments", [None, 1])
