@@ -31,7 +31,7 @@ def product(a, b, OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.conste
 
 @triton.jit
 def state_product(x, S, count, FIRST: tl.constexpr, OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr):
-    """x @ S, or with FIRST S @ x, for a state S of ``count`` tokens: float16 may hold their mean where not their sum."""
+    """x @ S, or with FIRST S @ x, for a state S of ``count`` tokens: float16 may hold their mean, not their sum."""
     if OPERAND == tl.float16:
         S = S / count
     t = product(S, x, OPERAND, ACC, PRECISION) if FIRST else product(x, S, OPERAND, ACC, PRECISION)
