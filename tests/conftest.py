@@ -1,8 +1,14 @@
 """Rules for every test of the suite."""
 
+import os
 import re
 
 import pytest
+import torch
+
+if not torch.cuda.is_available():
+    # Without a GPU Triton's interpreter runs the kernels. Triton reads this once, when it is first imported.
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,7 +1,6 @@
 """``impl="triton"`` is the same mechanism: the kernels, under Triton's interpreter, agree with the reference form."""
 
 import logging
-import os
 
 import pytest
 import torch
@@ -10,9 +9,6 @@ from transnormer_lib import attention
 from transnormer_lib.attention import MultiHeadAttention, build, triton_forms
 from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.language_model import build_model
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # before the first kernel is imported, which no module does by itself
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CASES = {

@@ -37,9 +37,10 @@ def test_every_kernel_has_a_configuration_whose_parts_fill_the_tile(kernel, head
         assert tile_width(head_dim) % min(entry.part, tile_width(head_dim)) == 0
 
 
-@pytest.mark.parametrize(
-    "entry", sorted({e for k, e in entries().items() if k[0] in ("outputs", "gradients")}), ids=str
-)
+TILES = sorted({(e.rows, e.part) for key, e in entries().items() if key[0] in ("outputs", "gradients")})
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile[0]}-rows-{tile[1]}-columns")
 @pytest.mark.parametrize("norm", ["embedding", "denominator"])
 def test_rows_and_parts_of_a_tile_change_nothing_but_the_rounding(tile, norm, monkeypatch):
     monkeypatch.setattr(linear_ops, "configuration", lambda *_: Configuration(tile[0], 4, 1, tile[1]))

@@ -140,20 +140,24 @@ def test_bf16_computes_products_in_bf16_and_norms_and_losses_in_fp32(
     products: set[torch.dtype] = set()
     normalised: set[torch.dtype] = set()
     losses: set[torch.dtype] = set()
-    layer_norm, rsqrt, cross_entropy = F.layer_norm, torch.rsqrt, F.cross_entropy
+    layer_norm, rsqrt, cross_entropy = torch.ops.aten.native_layer_norm.default, torch.ops.aten.rsqrt, F.cross_entropy
+
+    class Norms(torch.utils._python_dispatch.TorchDispatchMode):  # sees into autograd functions as well
+        def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+            if function == layer_norm or function.overloadpacket == rsqrt:
+                normalised.add(arguments[0].dtype)
+            return function(*arguments, **(options or {}))
 
     class Watch(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
             result = function(*arguments, **(options or {}))
             if function is F.linear:
                 products.add(result.dtype)
-            elif function in (layer_norm, rsqrt):
-                normalised.add(arguments[0].dtype)
             elif function is cross_entropy:
                 losses.add(result.dtype)
             return result
 
-    with Watch():
+    with Norms(), Watch():
         trained = train(config(name, task, steps=2, precision="bf16"))
     assert products == {torch.bfloat16}
     assert normalised == {torch.float32}
