@@ -118,6 +118,7 @@ class _Call:
             "MASKED": padding is not None, "TURNED": theta is not None, "REFLECTED": reflection is not None,
             "OPERAND": _TRITON_DTYPES[q.dtype], "ACC": _TRITON_DTYPES[acc], "PRECISION": precision(q.dtype),
             "num_warps": entry.warps, "num_stages": entry.stages,
+            "enable_fp_fusion": True,
         }  # fmt: skip
 
     def strides(self, *others: Tensor) -> tuple[int, ...]:

@@ -107,7 +107,8 @@ class _Call:
         """Rows of a tile and launch options of ``kernel``."""
         entry = self.entry(kernel)
         parts = {} if kernel.startswith("segment") else {"PART": self.part(kernel)}
-        return parts | {"C": entry.rows, "num_warps": entry.warps, "num_stages": entry.stages}
+        options = {"num_warps": entry.warps, "num_stages": entry.stages, "enable_fp_fusion": True}
+        return parts | {"C": entry.rows} | options
 
     def part(self, kernel: str) -> int:
         """Columns of what one program of ``kernel`` makes."""

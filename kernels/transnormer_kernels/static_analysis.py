@@ -83,30 +83,32 @@ def compiling(arch: int) -> Iterator[list[tuple[str, Any]]]:
         driver._active = previous
 
 
-def usage(case: str, name: str, kernel: Any, arch: int) -> Usage:
+def usage(case: str, name: str, kernel: Any) -> Usage:
     """The resource usage of a compiled kernel, as the assembler reports it."""
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
-    suffix = "a" if arch >= 90 else ""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"
         source.write_text(kernel.asm["ptx"])
-        command = [
-            str(tool),
-            "-v",
-            f"--gpu-name=sm_{arch}{suffix}",
-            str(source),
-            "-o",
-            str(source.with_suffix(".cubin")),
-        ]
-        text = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        text = _assembled(source, re.findall(r"^\.target (\w+)", kernel.asm["ptx"], re.MULTILINE)[0])
     registers = re.search(r"Used (\d+) registers", text)
     spills = re.findall(r"(\d+) bytes spill", text)
     if registers is None or not spills:
-        raise RuntimeError(f"{tool.name} reports no registers for {name}: {text}")
+        raise RuntimeError(f"the assembler reports no registers for {name}: {text}")
     return Usage(
         case, name, kernel.metadata.num_warps, int(registers[1]), sum(map(int, spills)), kernel.metadata.shared,
         "wgmma" in kernel.asm["ptx"],
     )  # fmt: skip
+
+
+def _assembled(source: Path, target: str) -> str:
+    """What the assembler says of ``source``; Triton ships one for each generation of PTX, the right one succeeds."""
+    said = ""
+    for tool in sorted((Path(triton.__file__).parent / "backends" / "nvidia" / "bin").glob("ptxas*")):
+        command = [str(tool), "-v", f"--gpu-name={target}", str(source), "-o", str(source.with_suffix(".cubin"))]
+        done = subprocess.run(command, capture_output=True, text=True)
+        said = done.stderr
+        if done.returncode == 0:
+            return said
+    raise RuntimeError(f"no assembler of Triton {triton.__version__} takes {source.name} for {target}: {said}")
 
 
 def cases() -> Iterator[tuple[str, Callable[[], object]]]:
@@ -159,7 +161,7 @@ def analyse(arch: int, only: str = "") -> Iterator[Usage]:
         for name, kernel in compiled:
             if kernel.hash not in seen:
                 seen.add(kernel.hash)
-                yield usage(case, name, kernel, arch)
+                yield usage(case, name, kernel)
 
 
 def main(arguments: list[str] | None = None) -> int:
