@@ -36,6 +36,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "diag-softmax-rms": ("diag", {"norm": "rms"}),
 }
 
+# The mechanisms that these variants are of; the tests of the whole registry have cases of their own.
+NAMES = tuple(sorted({name for name, _ in VARIANTS.values()}))
+
 shapes = st.fixed_dictionaries(
     {
         "b": st.integers(1, 2),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attention_cases import VARIANTS, make
+from attention_cases import NAMES, VARIANTS, make
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from transnormer_lib.attention import build, names
+from transnormer_lib.attention import build
 
 HEADS, HEAD_DIM, CHUNK = 3, 8, 16
 
@@ -31,7 +31,7 @@ def test_flops_are_what_pytorch_counts(variant, causal, rotary, length):
     assert 2 * attention.flops(length) == counted(attention, length, batch=2)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", NAMES)
 def test_only_softmax_grows_faster_than_the_length(name):
     attention = build(name, {"heads": HEADS, "head_dim": HEAD_DIM, "causal": True})
     ratio = attention.flops(2**13) / attention.flops(2**12)

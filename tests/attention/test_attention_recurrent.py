@@ -7,11 +7,11 @@ import re
 
 import pytest
 import torch
-from attention_cases import VARIANTS, draw_qkv, make_tame
+from attention_cases import NAMES, VARIANTS, draw_qkv, make_tame
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transnormer_lib.attention import build, names
+from transnormer_lib.attention import build
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
 each_rotary = pytest.mark.parametrize("rotary", ["none", "rope", "lrpe"])
@@ -156,7 +156,7 @@ def test_nothing_is_written_but_the_state(variant, rotary, n):
     assert len({*theirs, *ours}) == len(theirs) + len(ours)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", NAMES)
 def test_steps_and_prefill_record_no_gradient(name):
     attention = build(name, {"heads": 1, "head_dim": 2, "causal": True, "rotary": "lrpe"})
     q = torch.ones(1, 1, 3, 2, requires_grad=True)
@@ -165,7 +165,7 @@ def test_steps_and_prefill_record_no_gradient(name):
     assert not any(x.requires_grad for x in (o, o_next, *state.values()))
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", NAMES)
 def test_a_mechanism_that_is_not_causal_has_no_recurrent_form(name):
     attention = build(name, {"heads": 1, "head_dim": 2})
     q = torch.zeros(1, 1, 1, 2)
@@ -182,7 +182,7 @@ def test_a_mechanism_that_is_not_causal_has_no_recurrent_form(name):
 GOOD = torch.zeros(2, 3, 4)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("q", "k", "message"),
     [

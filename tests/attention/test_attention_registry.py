@@ -8,6 +8,7 @@ import re
 
 import pytest
 import torch
+from mechanism_cases import CAUSAL, options
 from pydantic import TypeAdapter, ValidationError
 
 from transnormer_lib.attention import (
@@ -16,8 +17,10 @@ from transnormer_lib.attention import (
     LinearConfig,
     NormAttention,
     NormConfig,
+    about,
     build,
     config_class,
+    kind,
     names,
     register,
 )
@@ -31,8 +34,9 @@ def test_the_mechanisms_of_the_paper_are_there():
 
 @pytest.mark.parametrize("name", names())
 def test_a_mapping_and_a_config_build_the_same(name):
-    config = config_class(name)(**SIZES, causal=True)
-    one, two = build(name, config), build(name, {**SIZES, "causal": True})
+    fields = options(name, causal=name in CAUSAL)
+    config = config_class(name)(**fields)
+    one, two = build(name, config), build(name, fields)
     assert type(one) is type(two)
     assert one.config == two.config == config
     assert one.name == name
@@ -41,14 +45,22 @@ def test_a_mapping_and_a_config_build_the_same(name):
 @pytest.mark.parametrize("name", names())
 def test_configs_are_frozen(name):
     with pytest.raises(dataclasses.FrozenInstanceError):
-        config_class(name)(**SIZES).heads = 3
+        config_class(name)(**options(name)).causal = True
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_mechanism_says_what_it_costs_and_where_it_comes_from(name):
+    row = about(name)
+    assert all((row.title, row.time, row.memory, row.source, row.oracle))
+    assert kind(name) in ("attention", "block")
+    assert name in names(kind(name))
 
 
 @pytest.mark.parametrize(
     ("name", "config", "error", "message"),
     [
         ("nrom", SIZES, ValueError, "name='nrom': no such attention mechanism; did you mean 'norm'?"),
-        ("zzz", SIZES, ValueError, "name='zzz': no such attention mechanism; there are diag, linear"),
+        ("zzz", SIZES, ValueError, "name='zzz': no such attention mechanism; there are "),
         (
             "norm",
             {**SIZES, "casual": True},
@@ -114,9 +126,10 @@ def test_a_bad_build_is_refused_in_one_line_that_says_why(name, config, error, m
 @pytest.mark.parametrize("name", names())
 def test_pydantic_builds_configs_strictly(name):
     adapter = TypeAdapter(config_class(name))
-    good = json.dumps({**SIZES, "causal": True})
-    assert adapter.validate_json(good) == config_class(name)(**SIZES, causal=True)
-    for wrong in ({**SIZES, "surplus": 1}, {**SIZES, "causal": "yes"}, {"heads": "2", "head_dim": 4}):
+    fields = options(name)
+    size = "dim" if kind(name) == "block" else "heads"
+    assert adapter.validate_json(json.dumps(fields)) == config_class(name)(**fields)
+    for wrong in ({**fields, "surplus": 1}, {**fields, "causal": "yes"}, {**fields, size: "2"}):
         with pytest.raises(ValidationError):
             adapter.validate_json(json.dumps(wrong))
 
@@ -126,12 +139,10 @@ def test_a_name_is_registered_once():
         register("norm", NormConfig)(NormAttention)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", [name for name in names("attention") if not build(name, options(name)).kernels])
 def test_triton_is_refused_while_there_is_no_kernel(name):
-    if build(name, SIZES).kernels:
-        return
     with pytest.raises(ValueError, match=f"impl='triton': transnormer_kernels has no kernel for '{name}'"):
-        build(name, {**SIZES, "impl": "triton"})
+        build(name, options(name, impl="triton"))
 
 
 class _WithKernel(Attention):

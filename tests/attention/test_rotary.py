@@ -10,11 +10,11 @@ import math
 
 import pytest
 import torch
-from attention_cases import VARIANTS, draw_mask, draw_qkv, make_tame
+from attention_cases import NAMES, VARIANTS, draw_mask, draw_qkv, make_tame
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transnormer_lib.attention import MultiHeadAttention, Rotary, build, feature_map, masked_softmax, names
+from transnormer_lib.attention import MultiHeadAttention, Rotary, build, feature_map, masked_softmax
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
 each_impl = pytest.mark.parametrize("impl", ["reference", "chunked"])
@@ -230,7 +230,7 @@ def test_the_angles_of_a_mechanism_get_their_gradient_in_every_form(variant, imp
     assert torch.autograd.gradcheck(output, [theta])
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", NAMES)
 def test_a_layer_learns_its_angles_and_casts_like_any_other(name):
     layer = MultiHeadAttention(8, build(name, {"heads": 2, "head_dim": 4, "causal": True, "rotary": "lrpe"}))
     layer(torch.linspace(-1, 1, 48).view(1, 6, 8)).square().sum().backward()
@@ -239,7 +239,7 @@ def test_a_layer_learns_its_angles_and_casts_like_any_other(name):
     assert layer.bfloat16()(x).dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", NAMES)
 def test_what_cannot_be_turned_is_refused_in_one_line(name):
     with pytest.raises(
         ValueError, match=r"^head_dim=3: must be even with rotary='lrpe', which turns pairs of features$"

@@ -29,7 +29,7 @@ CASES = {
 @pytest.fixture(autouse=True)
 def kernels_on_this_device(monkeypatch):
     pytest.importorskip("triton")
-    mechanisms = [type(build(name, {"heads": 1, "head_dim": 16})) for name in attention.names()]
+    mechanisms = [type(build(name, {"heads": 1, "head_dim": 16})) for name in attention.names("attention")]
     for mechanism, kernels in [(m, m.kernels) for m in mechanisms if m.kernels]:
         monkeypatch.setattr(mechanism, "kernels", {DEVICE: kernels["cuda"]})
     monkeypatch.setattr(triton_forms, "_said", set())

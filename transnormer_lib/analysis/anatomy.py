@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from transnormer_lib.models.language_model import Block, LanguageModel
+from transnormer_lib.models.blocks import Block
+from transnormer_lib.models.language_model import LanguageModel
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,10 @@ def anatomy(model: LanguageModel, input_ids_BN: Tensor) -> list[Part]:
     for number, block in enumerate(model.blocks, start=1):
         assert isinstance(block, Block)
         watch(block.attention_norm, number)
-        watch(block.attention, number, shown=block.attention.attention)
-        watch(block.feed_forward_norm, number)
-        watch(block.feed_forward, number)
+        watch(block.attention, number, shown=block.mechanism)
+        for module in (block.feed_forward_norm, block.feed_forward):
+            if module is not None:  # a block such as FLASH has no second part
+                watch(module, number)
     if not isinstance(model.final_norm, nn.Identity):
         watch(model.final_norm, None)
     try:

@@ -22,7 +22,7 @@ from torch import Generator, Tensor, nn
 
 from transnormer_lib.analysis import attention_gradients as gradients
 from transnormer_lib.analysis.kernel_maps import kernel
-from transnormer_lib.attention import MultiHeadAttention, build, rms_norm
+from transnormer_lib.attention import MultiHeadAttention, build_attention, rms_norm
 from transnormer_lib.models.feed_forward import FFN
 
 Mechanism = Literal["softmax", "linear", "norm"]
@@ -87,7 +87,7 @@ class _Block(nn.Module):
             config["phi"] = stack.phi
         if stack.mechanism == "norm":
             config["eps"] = stack.eps
-        self.attention = MultiHeadAttention(stack.dim, build(stack.mechanism, config))
+        self.attention = MultiHeadAttention(stack.dim, build_attention(stack.mechanism, config))
         self.feed_forward = FFN(stack.dim, 4 * stack.dim, "relu")
 
     def forward(self, x_BND: Tensor) -> Tensor:

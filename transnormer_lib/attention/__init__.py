@@ -20,6 +20,8 @@ and the same mechanism as a recurrence::
     o_next, state = attention.step(q[:, :, 0], k[:, :, 0], v[:, :, 0], state)  # one more token, each [B, H, D]
 """
 
+from transnormer_lib.attention.about import About
+from transnormer_lib.attention.block import AttentionBlock, BlockConfig
 from transnormer_lib.attention.chunked import causal_product, full_product, product_and_normaliser
 from transnormer_lib.attention.diag import DiagAttention, DiagConfig
 from transnormer_lib.attention.feature_maps import feature_map, feature_map_names
@@ -43,13 +45,25 @@ from transnormer_lib.attention.norms import (
     rms_norm,
 )
 from transnormer_lib.attention.recurrent import State
-from transnormer_lib.attention.registry import build, config_class, names, register
+from transnormer_lib.attention.registry import (
+    about,
+    build,
+    build_attention,
+    config_class,
+    is_recurrent,
+    kind,
+    names,
+    register,
+)
 from transnormer_lib.attention.rotary import Rotary
 from transnormer_lib.attention.softmax import SoftmaxAttention, SoftmaxConfig, masked_softmax
 
 __all__ = [
+    "About",
     "Attention",
+    "AttentionBlock",
     "AttentionConfig",
+    "BlockConfig",
     "DiagAttention",
     "DiagConfig",
     "LayerNorm",
@@ -66,13 +80,17 @@ __all__ = [
     "State",
     "UnscaledLinearAttention",
     "UnscaledLinearConfig",
+    "about",
     "build",
+    "build_attention",
     "build_norm",
     "causal_product",
     "config_class",
     "feature_map",
     "feature_map_names",
     "full_product",
+    "is_recurrent",
+    "kind",
     "layer_norm",
     "magnitude_weights",
     "masked_softmax",

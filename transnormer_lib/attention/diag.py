@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transnormer_lib.attention import triton_forms
+from transnormer_lib.attention.about import About
 from transnormer_lib.attention.interface import (
     Attention,
     AttentionConfig,
@@ -70,6 +71,14 @@ class DiagAttention(Attention):
     """
 
     config: DiagConfig
+    about = About(
+        title="DiagAttention",
+        time="N·w·D",
+        memory="N·w",
+        memory_growth="linear",
+        source="Qin et al., 2022, arXiv:2210.10340, Section 4.3",
+        oracle="loops over tokens in plain Python",
+    )
     kernels: ClassVar[Mapping[str, Kernel]] = {"cuda": triton_forms.diag_kernel}
 
     def kernel_misses(self, dtype: torch.dtype, device: torch.device) -> str:

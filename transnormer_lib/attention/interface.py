@@ -3,12 +3,14 @@
 Shapes: B batch, H heads, N length, D head_dim.
 
 A mechanism subclasses ``Attention`` and writes ``attention_matrix`` (the [N, N] matrix that multiplies the
-values, its specification), ``chunked`` (the fast form) and ``head_flops``; for decoding ``state_shapes``,
-``state_after`` (the state after a prefix) and ``recurrence`` (one token, given a state). It may override
+values, its specification), ``chunked`` (the fast form), ``head_flops`` and ``about``; for decoding
+``state_shapes``, ``state_after`` (the state after a prefix) and ``recurrence`` (one token, given a state). Where no
+causal form is published, its config sets ``causal_refusal``. It may override
 
 - ``finish``   what happens to the product of matrix and values, such as NormAttention's norm;
 - ``weights``  what ``return_weights`` shows, where the matrix itself is not a set of weights;
 - ``allowed``  which keys a query may see, beyond causality and padding;
+- ``reset_parameters``  draws what it learns or what is random in it: from the generator given, nothing else;
 - ``kernels``  Triton kernels by device type, which ``impl="auto"`` then prefers, and ``kernel_misses``, what of the
   config they cannot do. A kernel gets q, k and v as they came: turning q and k, dropout and whatever stands on padding
   are its own matter.
@@ -27,6 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from transnormer_lib.attention import triton_forms
+from transnormer_lib.attention.about import About
 from transnormer_lib.attention.norms import wide_dtype, widen
 from transnormer_lib.attention.recurrent import (
     State,
@@ -75,6 +78,7 @@ class AttentionConfig:
     """The fields every mechanism has. Raises ``ValueError("field=value: rule")``."""
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "strict": True}
+    causal_refusal: ClassVar[str] = ""  # why causal=True is refused, in half a sentence; empty where it is not
 
     heads: int  # H
     head_dim: int  # D
@@ -87,6 +91,8 @@ class AttentionConfig:
         check_count("heads", self.heads)
         check_count("head_dim", self.head_dim)
         check_flag("causal", self.causal)
+        if self.causal and self.causal_refusal:
+            raise ValueError(f"causal=True: {self.causal_refusal}")
         check_choice("impl", self.impl, IMPLS)
         check_count("chunk_size", self.chunk_size)
         check_rotary(self.rotary, self.head_dim)
@@ -96,6 +102,7 @@ class Attention(nn.Module):
     """Base of the mechanisms: validation, masks, choice of the implementation, the eager quadratic form."""
 
     name: ClassVar[str] = ""  # set by the registry
+    about: ClassVar[About]  # cost and source, for the table of mechanisms
     kernels: ClassVar[Mapping[str, Kernel]] = {}  # device type -> Triton kernel
     config: AttentionConfig
 
@@ -110,6 +117,14 @@ class Attention(nn.Module):
                 f"impl='triton': transnormer_kernels has no kernel for {self.name or type(self).__name__!r}; "
                 "use 'auto' or 'chunked'"
             )
+
+    @classmethod
+    def is_recurrent(cls) -> bool:
+        """Whether the causal form is a recurrence too, so that ``prefill`` and ``step`` exist."""
+        return cls.state_shapes is not Attention.state_shapes
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the mechanism's own weights and random buffers anew; nothing where it has none."""
 
     # --- what a mechanism writes --------------------------------------------------------------------------
 
@@ -170,9 +185,9 @@ class Attention(nn.Module):
     ) -> State:
         """The state before the first token of ``batch`` sequences, for q, k, v of ``dtype`` on ``device``.
 
-        Raises ValueError where the config is not causal or ``batch`` is below 1.
+        Raises ValueError where the config is not causal, there is no recurrent form, or ``batch`` is below 1.
         """
-        check_causal(self.config.causal)
+        self._check_recurrent()
         check_count("batch", batch)
         return empty_state(self.state_shapes(), batch, self.config.heads, self.state_dtype(dtype), device)
 
@@ -182,7 +197,7 @@ class Attention(nn.Module):
 
         For decoding: no gradient is recorded. Raises ValueError where the config is not causal, and as ``forward``.
         """
-        check_causal(self.config.causal)
+        self._check_recurrent()
         o = self(q, k, v)
         with _without_autocast(q.device.type):
             return o, at_position(self.state_after(k, v), q.shape[2])
@@ -194,13 +209,18 @@ class Attention(nn.Module):
         ``state`` is used up: its memory may be written to. For decoding: no gradient is recorded. Raises ValueError
         where the config is not causal, and for shapes, dtypes or a state that do not fit.
         """
-        check_causal(self.config.causal)
+        self._check_recurrent()
         check_step(self.config.heads, self.config.head_dim, q_BHD, k_BHD, v_BHD)
         check_state(state, self.state_shapes(), self.state_dtype(q_BHD.dtype), q_BHD)
         position = int(state["position"])
         with _without_autocast(q_BHD.device.type):
             o_BH1D, after = self.recurrence(q_BHD[:, :, None], k_BHD[:, :, None], v_BHD[:, :, None], state, position)
         return o_BH1D[:, :, 0].to(q_BHD.dtype), at_position(after, position + 1)
+
+    def _check_recurrent(self) -> None:
+        if not self.is_recurrent():
+            raise ValueError(f"name={self.name!r}: has no recurrent form")
+        check_causal(self.config.causal)
 
     def flops(self, length: int) -> int:
         """Floating-point operations of a forward pass of the chunked form over one sequence, all heads.
@@ -335,13 +355,15 @@ def check_inputs(config: AttentionConfig, q: Tensor, k: Tensor, v: Tensor, key_p
             raise TypeError(f"{name}.dtype={x.dtype}: must equal q.dtype={q.dtype}")
         if x.device != q.device:
             raise ValueError(f"{name}.device={x.device}: must equal q.device={q.device}")
-    if key_padding_mask is None:
-        return
+    if key_padding_mask is not None:
+        check_padding_mask(key_padding_mask, q.shape[0], q.shape[2], q.device)
+
+
+def check_padding_mask(key_padding_mask: Tensor, batch: int, length: int, device: torch.device) -> None:
+    """Refuse anything but a bool mask [B, N] on ``device``."""
     if key_padding_mask.dtype != torch.bool:
         raise TypeError(f"key_padding_mask.dtype={key_padding_mask.dtype}: must be torch.bool, True on padding")
-    if tuple(key_padding_mask.shape) != (q.shape[0], q.shape[2]):
-        raise ValueError(
-            f"key_padding_mask.shape={tuple(key_padding_mask.shape)}: must be [B, N] = {(q.shape[0], q.shape[2])}"
-        )
-    if key_padding_mask.device != q.device:
-        raise ValueError(f"key_padding_mask.device={key_padding_mask.device}: must equal q.device={q.device}")
+    if tuple(key_padding_mask.shape) != (batch, length):
+        raise ValueError(f"key_padding_mask.shape={tuple(key_padding_mask.shape)}: must be [B, N] = {(batch, length)}")
+    if key_padding_mask.device != device:
+        raise ValueError(f"key_padding_mask.device={key_padding_mask.device}: must equal the inputs' device={device}")

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from transnormer_lib.attention import triton_forms
+from transnormer_lib.attention.about import About
 from transnormer_lib.attention.blockwise import Product, operand_dtype
 from transnormer_lib.attention.chunked import causal_attention, full_product, product_and_normaliser, product_flops
 from transnormer_lib.attention.feature_maps import feature_map
@@ -57,6 +58,14 @@ class UnscaledLinearAttention(Attention):
     """
 
     config: UnscaledLinearConfig
+    about: ClassVar[About] = About(
+        title="Linear attention without its denominator",
+        time="N·D²",
+        memory="N·D + N/C·D²",
+        memory_growth="linear",
+        source="Qin et al., 2022, arXiv:2210.10340, Table 1",
+        oracle="loops over tokens in plain Python",
+    )
     kernels: ClassVar[Mapping[str, Kernel]] = {"cuda": triton_forms.linear_kernel}
 
     def kernel_misses(self, dtype: torch.dtype, device: torch.device) -> str:
@@ -154,6 +163,14 @@ class LinearAttention(UnscaledLinearAttention):
     """
 
     config: LinearConfig
+    about = About(
+        title="Linear attention (1+elu)",
+        time="N·D²",
+        memory="N·D + N/C·D²",
+        memory_growth="linear",
+        source="Katharopoulos et al., 2020, arXiv:2006.16236, Eq. 5",
+        oracle="loops over tokens in plain Python",
+    )
 
     def kernel_norm(self) -> str:
         return "denominator"

@@ -15,6 +15,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
+from transnormer_lib.attention.about import About
 from transnormer_lib.attention.blockwise import Product
 from transnormer_lib.attention.chunked import causal_attention
 from transnormer_lib.attention.interface import check_choice, check_flag
@@ -55,6 +56,14 @@ class NormAttention(UnscaledLinearAttention):
     """O = XNorm(φ(Q) (φ(K)^T V)), Eq. 14. Its weights are ``magnitude_weights`` of the scores."""
 
     config: NormConfig
+    about = About(
+        title="NormAttention",
+        time="N·D²",
+        memory="N·D + N/C·D²",
+        memory_growth="linear",
+        source="Qin et al., 2022, arXiv:2210.10340, Eq. 14",
+        oracle="loops over tokens in plain Python",
+    )
 
     def __init__(self, config: NormConfig) -> None:
         super().__init__(config)

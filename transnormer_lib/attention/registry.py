@@ -1,49 +1,72 @@
-"""The mechanisms by name: ``register`` on a class, ``names``, ``config_class`` and ``build``."""
+"""The mechanisms by name: ``register`` on a class, ``names``, ``kind``, ``config_class``, ``about`` and ``build``.
+
+There are two kinds. An **attention** maps q, k, v [B, H, N, D] to o [B, H, N, D]; a **block** maps x [B, N, dim] to
+y [B, N, dim] and replaces attention and feed-forward together.
+"""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
+from transnormer_lib.attention.about import About
+from transnormer_lib.attention.block import AttentionBlock, BlockConfig
 from transnormer_lib.attention.interface import Attention, AttentionConfig
 
-A = TypeVar("A", bound=type[Attention])
+Kind = Literal["attention", "block"]
+Config = AttentionConfig | BlockConfig
+M = TypeVar("M", bound=type[Attention] | type[AttentionBlock])
 
 
 class _Entry(NamedTuple):
-    config: type[AttentionConfig]
-    attention: type[Attention]
+    config: type[AttentionConfig] | type[BlockConfig]
+    mechanism: type[Attention] | type[AttentionBlock]
 
 
 _ENTRIES: dict[str, _Entry] = {}
 
 
-def register(name: str, config: type[AttentionConfig]) -> Callable[[A], A]:
+def register(name: str, config: type[AttentionConfig] | type[BlockConfig]) -> Callable[[M], M]:
     """Class decorator: makes the mechanism known as ``name``, built from ``config``."""
 
-    def enter(attention: A) -> A:
+    def enter(mechanism: M) -> M:
         if name in _ENTRIES:
-            raise ValueError(f"name={name!r}: already registered by {_ENTRIES[name].attention.__qualname__}")
-        attention.name = name
-        _ENTRIES[name] = _Entry(config, attention)
-        return attention
+            raise ValueError(f"name={name!r}: already registered by {_ENTRIES[name].mechanism.__qualname__}")
+        mechanism.name = name
+        _ENTRIES[name] = _Entry(config, mechanism)
+        return mechanism
 
     return enter
 
 
-def names() -> tuple[str, ...]:
-    """Every registered mechanism, in alphabetical order."""
-    return tuple(sorted(_ENTRIES))
+def names(kind: Kind | None = None) -> tuple[str, ...]:
+    """Every registered mechanism, or those of one kind, in alphabetical order."""
+    return tuple(sorted(name for name, entry in _ENTRIES.items() if kind in (None, _kind(entry))))
 
 
-def config_class(name: str) -> type[AttentionConfig]:
+def kind(name: str) -> Kind:
+    """Whether the mechanism ``name`` is an attention or a block."""
+    return _kind(_entry(name))
+
+
+def config_class(name: str) -> type[AttentionConfig] | type[BlockConfig]:
     """The config dataclass of the mechanism ``name``."""
     return _entry(name).config
 
 
-def build(name: str, config: AttentionConfig | Mapping[str, Any]) -> Attention:
+def about(name: str) -> About:
+    """Cost and source of the mechanism ``name``."""
+    return _entry(name).mechanism.about
+
+
+def is_recurrent(name: str) -> bool:
+    """Whether the mechanism ``name`` decodes token by token."""
+    return _entry(name).mechanism.is_recurrent()
+
+
+def build(name: str, config: Config | Mapping[str, Any]) -> Attention | AttentionBlock:
     """The mechanism ``name`` from its config dataclass or a mapping of that dataclass's fields.
 
     Raises ValueError for an unknown name or field (naming the nearest), a missing field or a bad value, and
@@ -56,7 +79,19 @@ def build(name: str, config: AttentionConfig | Mapping[str, Any]) -> Attention:
         raise TypeError(
             f"config={type(config).__name__}: {name!r} takes {entry.config.__name__} or a mapping of fields"
         )
-    return entry.attention(config)
+    return entry.mechanism(config)  # type: ignore[arg-type]  # the line above has checked it
+
+
+def build_attention(name: str, config: AttentionConfig | Mapping[str, Any]) -> Attention:
+    """:func:`build` for an attention; ValueError where ``name`` is a block."""
+    built = build(name, config)
+    if not isinstance(built, Attention):
+        raise ValueError(f"name={name!r}: is a block on [B, N, dim], not an attention on q, k, v")
+    return built
+
+
+def _kind(entry: _Entry) -> Kind:
+    return "attention" if issubclass(entry.mechanism, Attention) else "block"
 
 
 def _entry(name: str) -> _Entry:
@@ -65,7 +100,7 @@ def _entry(name: str) -> _Entry:
     return _ENTRIES[name]
 
 
-def _config_from(name: str, config: type[AttentionConfig], values: Mapping[str, Any]) -> AttentionConfig:
+def _config_from(name: str, config: type[AttentionConfig] | type[BlockConfig], values: Mapping[str, Any]) -> Config:
     known = {field.name: field for field in fields(config)}
     for key in values:
         if key not in known:

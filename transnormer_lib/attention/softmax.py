@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transnormer_lib.attention.about import About
 from transnormer_lib.attention.interface import Attention, AttentionConfig, check_dropout
 from transnormer_lib.attention.recurrent import GROWS, State, StateShapes, with_room
 from transnormer_lib.attention.registry import register
@@ -52,6 +53,14 @@ class SoftmaxAttention(Attention):
     """
 
     config: SoftmaxConfig
+    about = About(
+        title="Softmax attention",
+        time="N²·D",
+        memory="N",
+        memory_growth="linear",
+        source="Vaswani et al., 2017, arXiv:1706.03762, Eq. 1",
+        oracle="loops over tokens in plain Python; PyTorch's scaled_dot_product_attention is the fast form itself",
+    )
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         q, k = self.turned(q, k)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+from transnormer_lib import attention
 from transnormer_lib.models.config import Kind, ModelConfig, one_of
 
 Recipe = Literal["paper", "released"]
@@ -61,8 +62,19 @@ _ARCHITECTURES: Mapping[str, Architecture] = {
 
 
 def names() -> tuple[str, ...]:
-    """Every architecture that :func:`architecture` knows."""
+    """Every architecture that :func:`architecture` knows by a name of its own, beside the registered mechanisms."""
     return tuple(_ARCHITECTURES)
+
+
+def _row(name: str) -> Architecture:
+    """The architecture called ``name``; a registered mechanism is one too, in every layer and baseline surroundings."""
+    if name in _ARCHITECTURES:
+        return _ARCHITECTURES[name]
+    if name in attention.names():
+        return Architecture(Layer(name, {}), Layer(name, {}), "baseline")
+    raise ValueError(
+        f"architecture={name!r}: must be one of {', '.join(dict.fromkeys((*names(), *attention.names())))}"
+    )
 
 
 def architecture(
@@ -78,7 +90,7 @@ def architecture(
     recipe: Recipe = "paper",
     **fields: Any,
 ) -> ModelConfig:
-    """The config of the architecture ``name``; ``fields`` override single fields of the result.
+    """The config of the architecture ``name``, or of a registered mechanism; ``fields`` override single fields.
 
     Decoders are pre-norm with sinusoidal positions, encoders post-norm with learned ones (Section 5.1 and the
     released archs). With fewer than two layers the early half is empty.
@@ -92,10 +104,8 @@ def architecture(
 
     Raises ``ValueError`` for an unknown name or recipe, and where the fields do not fit.
     """
-    if name not in _ARCHITECTURES:
-        raise ValueError(f"architecture={name!r}: must be one of {', '.join(_ARCHITECTURES)}")
     one_of("recipe", recipe, get_args(Recipe))
-    row = _ARCHITECTURES[name]
+    row = _row(name)
     early = layers // 2
     stack = (row.early,) * early + (row.late,) * (layers - early)
     decoder, transnormer, released = kind == "decoder", row.surroundings == "transnormer", recipe == "released"

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 Kind = Literal["decoder", "encoder"]
 FeedForward = Literal["ffn", "glu"]
 Activation = Literal["relu", "gelu", "swish", "identity"]
-NormName = Literal["rms", "layer"]
+NormName = Literal["rms", "layer", "scale"]
 EpsPlacement = Literal["inside", "outside"]
 NormPlacement = Literal["pre", "post"]
 Positions = Literal["sinusoidal", "learned", "none"]
@@ -45,7 +45,7 @@ class ModelConfig:
     feed_forward: FeedForward = "ffn"
     hidden: int = 0  # width inside the FFN or GLU; 0: 4 * dim for an FFN, 8/3 * dim for a GLU
     activation: Activation = "gelu"
-    norm: NormName = "layer"  # of the blocks; LayerNorm has gain and bias, RMSNorm neither
+    norm: NormName = "layer"  # of the blocks; LayerNorm has gain and bias, RMSNorm neither, ScaleNorm one number
     norm_eps_placement: EpsPlacement = "inside"  # of RMSNorm: Definition D.1; released: outside
     norm_placement: NormPlacement = "pre"
     positions: Positions = "sinusoidal"  # absolute, added to the embeddings
@@ -87,8 +87,8 @@ class ModelConfig:
             ("init", Init),
         ):
             one_of(name, getattr(self, name), get_args(allowed))
-        if self.norm == "layer" and self.norm_eps_placement == "outside":
-            raise ValueError("norm_eps_placement='outside': only norm='rms' has this form; LayerNorm keeps ε inside")
+        if self.norm != "rms" and self.norm_eps_placement == "outside":
+            raise ValueError(f"norm_eps_placement='outside': only norm='rms' has this form, not norm={self.norm!r}")
 
     @property
     def layers(self) -> int:

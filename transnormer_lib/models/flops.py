@@ -5,8 +5,9 @@ from collections import Counter
 import torch
 from torch import nn
 
+from transnormer_lib.models.blocks import Block
 from transnormer_lib.models.config import ModelConfig
-from transnormer_lib.models.language_model import Block, MaskedLMHead
+from transnormer_lib.models.language_model import MaskedLMHead
 
 PREDICTED_SHARE = 0.15  # of the tokens of a masked LM, the share that its head and vocabulary projection run on
 
@@ -25,7 +26,7 @@ def forward_flops(config: ModelConfig, length: int, predicted_share: float = PRE
         head = MaskedLMHead(config) if config.kind == "encoder" else None
     for mechanism, count in Counter(config.attention).items():
         block = blocks[mechanism]
-        operations += count * (block.attention.attention.flops(length) + 2 * length * _weights(block))
+        operations += count * (block.mechanism.flops(length) + 2 * length * _weights(block))
     predicted, projected = length, config.vocab_size * config.dim
     if head is not None:
         predicted, projected = max(round(length * predicted_share), 1), projected + _weights(head)

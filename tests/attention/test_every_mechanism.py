@@ -1,0 +1,259 @@
+"""What holds for every registered mechanism, by parametrisation over the registry."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mechanism_cases import CAUSAL, HEAD_DIM, HEADS, LiveBytes, draw, holes, make, options, padding
+from torch import Tensor
+
+from transnormer_lib.attention import AttentionBlock, about, build, config_class, is_recurrent, names
+
+each = pytest.mark.parametrize("name", names())
+each_causal = pytest.mark.parametrize("name", CAUSAL)
+each_impl = pytest.mark.parametrize("impl", ["reference", "chunked"])
+FORMS = [(name, causal) for name in names() for causal in ((False, True) if name in CAUSAL else (False,))]
+each_form = pytest.mark.parametrize(
+    ("name", "causal"), FORMS, ids=[f"{name}-{'causal' if causal else 'bidirectional'}" for name, causal in FORMS]
+)
+lengths = st.integers(1, 41)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
+    assert actual.isfinite().all()
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+@each_form
+@settings(deadline=None, max_examples=8)
+@given(n=lengths, seed=seeds, masked=st.booleans())
+def test_the_fast_form_computes_the_specification(name, causal, n, seed, masked):
+    x, mask = draw(name, 2, n, seed), holes(2, n, seed) if masked else None
+    expected = make(name, seed, causal=causal, impl="reference")(*x, mask)
+    actual = make(name, seed, causal=causal, impl="chunked")(*x, mask)
+    if mask is not None:  # what stands on padding means nothing
+        shape = (2, 1, n, 1) if actual.ndim == 4 else (2, n, 1)
+        actual, expected = (o.masked_fill(mask.view(shape), 0.0) for o in (actual, expected))
+    close(actual, expected)
+
+
+@each_form
+def test_both_forms_have_the_same_gradients(name, causal):
+    gradients = []
+    for impl in ("reference", "chunked"):
+        mechanism, x = make(name, 3, causal=causal, impl=impl), [t.requires_grad_() for t in draw(name, 2, 21, 3)]
+        o = mechanism(*x, holes(2, 21, 3))
+        w = torch.randn(o.shape, generator=torch.Generator().manual_seed(1), dtype=o.dtype)
+        w = w.masked_fill(holes(2, 21, 3).view((2, 1, 21, 1) if o.ndim == 4 else (2, 21, 1)), 0.0)
+        (o * w).sum().backward()
+        learned = [p for p in mechanism.parameters() if p.requires_grad]
+        gradients.append([t.grad if t.grad is not None else torch.zeros_like(t) for t in [*x, *learned]])
+    for reference, fast in zip(*gradients, strict=True):
+        close(fast, reference, 1e-8)
+
+
+@each_form
+def test_the_gradients_are_those_of_finite_differences(name, causal):
+    mechanism = make(name, 5, causal=causal, impl="chunked")
+    x = [t.requires_grad_() for t in draw(name, 1, 11, 5)]
+    assert torch.autograd.gradcheck(lambda *x: mechanism(*x), x, fast_mode=True)
+
+
+@each_causal
+@each_impl
+@settings(deadline=None, max_examples=8)
+@given(n=lengths, seed=seeds, where=st.floats(0, 1), masked=st.booleans())
+def test_the_future_does_not_change_the_past(name, impl, n, seed, where, masked):
+    cut, mask = round(where * n), holes(2, n, seed) if masked else None
+    mechanism, one = make(name, seed, causal=True, impl=impl), draw(name, 2, n, seed)
+    two = [
+        torch.cat([a[..., :cut, :], b[..., cut:, :]], dim=-2)
+        for a, b in zip(one, draw(name, 2, n, seed ^ 1, scale=20.0), strict=True)
+    ]
+    close(mechanism(*two, mask)[..., :cut, :], mechanism(*one, mask)[..., :cut, :])
+
+
+@each_causal
+@each_impl
+@settings(deadline=None, max_examples=8)
+@given(n=lengths, seed=seeds, where=st.floats(0.01, 1))
+def test_a_prefix_alone_gives_the_prefix_of_the_whole(name, impl, n, seed, where):
+    cut, x = max(1, round(where * n)), draw(name, 2, n, seed)
+    mechanism = make(name, seed, causal=True, impl=impl)
+    close(mechanism(*(t[..., :cut, :] for t in x)), mechanism(*x)[..., :cut, :])
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name not in CAUSAL])
+def test_a_mechanism_without_a_published_causal_form_refuses_it(name):
+    with pytest.raises(ValueError, match="causal=True: ") as caught:
+        build(name, options(name, causal=True))
+    assert "\n" not in str(caught.value)
+
+
+@each_form
+@each_impl
+@settings(deadline=None, max_examples=8)
+@given(n=st.integers(1, 30), seed=seeds, extra=st.integers(1, 30))
+def test_appending_padding_changes_nothing(name, causal, impl, n, seed, extra):
+    mechanism, longer = make(name, seed, causal=causal, impl=impl), draw(name, 2, n + extra, seed)
+    alone = mechanism(*(t[..., :n, :] for t in longer))
+    close(mechanism(*longer, padding(2, n + extra, n))[..., :n, :], alone)
+
+
+@each_form
+@each_impl
+def test_sequences_of_a_batch_do_not_see_each_other_nor_each_others_padding(name, causal, impl):
+    mechanism, x = make(name, 1, causal=causal, impl=impl), draw(name, 2, 24, 1)
+    mask = torch.stack([padding(1, 24, 24)[0], padding(1, 24, 9)[0]])
+    together = mechanism(*x, mask)
+    close(together[:1], mechanism(*(t[:1] for t in x)))
+    close(together[1:, ..., :9, :], mechanism(*(t[1:, ..., :9, :] for t in x)))
+
+
+@each_form
+@each_impl
+@pytest.mark.parametrize("content", [1e6, float("nan")])
+def test_the_content_of_padding_is_irrelevant(name, causal, impl, content):
+    mechanism, x, mask = make(name, 2, causal=causal, impl=impl), draw(name, 2, 19, 2), holes(2, 19, 2)
+    other = [t.masked_fill(mask.view((2, 1, 19, 1) if t.ndim == 4 else (2, 19, 1)), content) for t in x]
+    keep = ~mask.view((2, 1, 19, 1) if x[0].ndim == 4 else (2, 19, 1))
+    expected, actual = (torch.where(keep, mechanism(*y, mask), 0.0) for y in (x, other))
+    close(actual, expected)
+
+
+@each_form
+@each_impl
+def test_a_sequence_of_padding_alone_harms_nothing(name, causal, impl):
+    mechanism, x = make(name, 6, causal=causal, impl=impl), [t.requires_grad_() for t in draw(name, 2, 13, 6)]
+    mask = torch.stack([padding(1, 13, 13)[0], padding(1, 13, 0)[0]])
+    o = mechanism(*x, mask)
+    assert o.isfinite().all()
+    close(o[:1], mechanism(*(t[:1] for t in x)))
+    o[:1].sum().backward()
+    assert all(t.grad.isfinite().all() for t in x)
+
+
+@each_form
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["fp16", "bf16"])
+@pytest.mark.parametrize("scale", [1.0, 12.0], ids=["ordinary", "large"])
+def test_half_precision_neither_overflows_nor_drifts(name, causal, dtype, scale):
+    n = 2000
+    mechanism = make(name, 7, torch.float32, causal=causal, impl="chunked", max_length=n)
+    x = draw(name, 1, n, 7, scale, dtype)
+    expected = mechanism(*(t.float() for t in x))
+    if isinstance(mechanism, AttentionBlock):
+        with torch.autocast("cpu", dtype):
+            actual = mechanism(*(t.float() for t in x))
+        band = 32 * torch.finfo(dtype).eps  # its linear layers round too
+    else:
+        actual, band = mechanism(*x), 2 * torch.finfo(dtype).eps
+        assert actual.dtype == dtype
+    fits = expected.abs() < 0.99 * torch.finfo(dtype).max  # a sum that nothing divides may leave the dtype's range
+    actual, expected = actual.float()[fits], expected[fits]
+    assert actual.isfinite().all()
+    error = (actual - expected).norm() / expected.norm()
+    assert error <= band, f"relative error {error:.2g}"
+
+
+@each_form
+def test_a_state_dict_carries_everything_over(name, causal):
+    one, two, x = make(name, 8, causal=causal), make(name, 9, causal=causal), draw(name, 2, 17, 8)
+    two.load_state_dict(one.state_dict())
+    assert torch.equal(one(*x), two(*x))
+
+
+@each_form
+def test_the_same_input_gives_the_same_output(name, causal):
+    mechanism, x = make(name, 8, causal=causal), draw(name, 2, 17, 8)
+    assert torch.equal(mechanism(*x), mechanism(*x))
+    assert torch.equal(mechanism(*x), make(name, 8, causal=causal)(*x))
+
+
+@each_form
+def test_training_mode_gives_every_weight_a_finite_gradient(name, causal):
+    mechanism, x = make(name, 4, causal=causal).train(), [t.requires_grad_() for t in draw(name, 2, 33, 4)]
+    mechanism(*x).square().sum().backward()
+    for parameter in (*mechanism.parameters(), *x):
+        if parameter.requires_grad:
+            assert parameter.grad is not None
+            assert parameter.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", [name for name in CAUSAL if is_recurrent(name)])
+@settings(deadline=None, max_examples=8)
+@given(n=lengths, seed=seeds, where=st.floats(0, 1))
+def test_steps_compute_the_parallel_form(name, n, seed, where):
+    mechanism, x, start = make(name, seed, causal=True), draw(name, 2, n, seed), round(where * (n - 1))
+    expected = mechanism(*x)
+    outputs = []
+    if start:
+        first, state = mechanism.prefill(*(t[..., :start, :] for t in x))
+        outputs += list(first.unbind(-2))
+    else:
+        state = mechanism.initial_state(2, torch.float64)
+    for i in range(start, n):
+        o, state = mechanism.step(*(t[..., i, :] for t in x), state)
+        outputs.append(o)
+    close(torch.stack(outputs, dim=-2), expected.detach())
+    assert int(state["position"]) == n
+
+
+@pytest.mark.parametrize("name", [name for name in names() if not (name in CAUSAL and is_recurrent(name))])
+def test_a_mechanism_without_a_recurrence_says_so(name):
+    with pytest.raises(ValueError, match=r"has no recurrent form|causal=False"):
+        make(name).initial_state(1)
+
+
+@each_form
+def test_the_weights_shown_are_a_matrix_per_head(name, causal):
+    mechanism, x = make(name, 2, causal=causal), draw(name, 2, 14, 2)
+    o, w = mechanism(*x, return_weights=True)
+    assert o.shape == x[0].shape
+    assert w.shape[0] == 2
+    assert w.shape[2:] == (14, 14)
+    assert w.isfinite().all()
+    if causal:
+        assert not w.triu(1).any()
+
+
+@each_form
+def test_more_tokens_cost_more_operations(name, causal):
+    mechanism = make(name, causal=causal, max_length=4096)
+    counts = [mechanism.flops(n) for n in (64, 1024, 4096)]
+    assert 0 < counts[0] < counts[1] < counts[2]
+
+
+# What a form of that order may grow by over four times the length: rounding up to whole chunks, n log n.
+_GROWTH = {"linear": 4.4, "linearithmic": 5.2}
+
+
+@pytest.mark.parametrize(
+    ("name", "causal"), [form for form in FORMS if about(form[0]).memory_growth in _GROWTH], ids=lambda x: str(x)
+)
+def test_memory_grows_as_the_table_of_mechanisms_says(name, causal):
+    peaks = []
+    for n in (2048, 8192):
+        fields = {"heads": 1, "causal": causal, "impl": "chunked", "max_length": n, "dtype": torch.float32}
+        mechanism = make_at_published_size(name, **fields)
+        shape = (1, n, 32) if isinstance(mechanism, AttentionBlock) else (1, 1, n, 32)
+        count = 1 if isinstance(mechanism, AttentionBlock) else 3
+        x = [torch.randn(shape, generator=torch.Generator().manual_seed(i)).requires_grad_() for i in range(count)]
+        with LiveBytes() as memory:
+            mechanism(*x).sum().backward()
+        peaks.append(memory.peak)
+    assert peaks[1] / peaks[0] <= _GROWTH[about(name).memory_growth], f"{peaks[0]:,} to {peaks[1]:,} bytes"
+
+
+def make_at_published_size(name: str, dtype: torch.dtype, **fields):
+    known = {"head_dim": 32, "dim": 32, **fields}
+    config = config_class(name)
+    mechanism = build(name, {key: value for key, value in known.items() if key in config.__dataclass_fields__})
+    mechanism.reset_parameters(torch.Generator().manual_seed(0))
+    return mechanism.to(dtype)
+
+
+def test_the_sizes_of_the_cases_fit_together():
+    assert make("softmax")(*draw("softmax", 1, 3, 0)).shape == (1, HEADS, 3, HEAD_DIM)

@@ -1,0 +1,106 @@
+"""The layers of a stack: attention with a feed-forward part, or one block that replaces both.
+
+Shapes: B batch, N length, D width, H heads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from torch import Tensor, nn
+
+from transnormer_lib import attention
+from transnormer_lib.attention.norms import LayerNorm, RMSNorm, ScaleNorm
+from transnormer_lib.models.config import ModelConfig
+from transnormer_lib.models.feed_forward import FFN, GLU, feed_forward
+
+
+def build_norm(config: ModelConfig) -> nn.Module:
+    """The norm of ``config.norm`` over the model's width."""
+    if config.norm == "rms":
+        return RMSNorm(config.dim, eps_placement=config.norm_eps_placement)
+    if config.norm == "scale":
+        return ScaleNorm(config.dim, eps=1e-5, affine=True)
+    return LayerNorm(config.dim, affine=True)
+
+
+def _options(config: ModelConfig, mechanism: str) -> dict[str, Any]:
+    """Those of the model's fields that the mechanism has; the mechanism's own options come last and win."""
+    shared: dict[str, Any] = {
+        "dim": config.dim,
+        "heads": config.heads,
+        "head_dim": config.head_dim,
+        "causal": config.kind == "decoder",
+        "rotary": config.rotary,
+        "dropout": config.attention_dropout,
+        "max_length": config.max_length,
+    }
+    known = {field.name for field in fields(attention.config_class(mechanism))}
+    return {name: value for name, value in shared.items() if name in known} | dict(
+        config.attention_options.get(mechanism, {})
+    )
+
+
+class Block(nn.Module):
+    """One layer of a stack, each part of it with a residual connection and a norm.
+
+    Either attention and a feed-forward part, or, where the mechanism is a block such as FLASH, that block alone.
+    """
+
+    def __init__(self, config: ModelConfig, mechanism: str) -> None:
+        super().__init__()
+        built = attention.build(mechanism, _options(config, mechanism))
+        self.attention: attention.MultiHeadAttention | attention.AttentionBlock
+        self.feed_forward: FFN | GLU | None = None
+        self.feed_forward_norm: nn.Module | None = None
+        if isinstance(built, attention.AttentionBlock):
+            self.attention = built
+        else:
+            self.attention = attention.MultiHeadAttention(config.dim, built)
+            self.feed_forward = feed_forward(config)
+        self.attention_norm = build_norm(config)
+        if self.feed_forward is not None:
+            self.feed_forward_norm = build_norm(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.pre_norm = config.norm_placement == "pre"
+
+    @property
+    def mechanism(self) -> attention.Attention | attention.AttentionBlock:
+        """What the registry built for this layer."""
+        return self.attention.attention if isinstance(self.attention, attention.MultiHeadAttention) else self.attention
+
+    def forward(
+        self, x_BND: Tensor, key_padding_mask: Tensor | None = None, return_weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """The block's output [B, N, D] and, if asked for, its attention weights [B, H, N, N]."""
+        weights = None
+        attended = self.attention(self._seen(x_BND), key_padding_mask=key_padding_mask, return_weights=return_weights)
+        if return_weights:
+            attended, weights = attended
+        return self._rest(x_BND, attended), weights
+
+    def prefill(self, x_BND: Tensor) -> tuple[Tensor, attention.State]:
+        """The block's output and the state after its last token; decoders only."""
+        attended, state = self.attention.prefill(self._seen(x_BND))
+        return self._rest(x_BND, attended), state
+
+    def step(self, x_BD: Tensor, state: attention.State) -> tuple[Tensor, attention.State]:
+        """The block's output for one more token."""
+        attended, state = self.attention.step(self._seen(x_BD), state)
+        return self._rest(x_BD, attended), state
+
+    def _seen(self, x: Tensor) -> Tensor:
+        """What attention sees of the residual stream x [..., D]."""
+        return self.attention_norm(x) if self.pre_norm else x
+
+    def _rest(self, x: Tensor, attended: Tensor) -> Tensor:
+        """All of the block after its attention, token by token: x and the result are [..., D]."""
+        x = x + self.dropout(attended)
+        if not self.pre_norm:
+            x = self.attention_norm(x)
+        if self.feed_forward is None or self.feed_forward_norm is None:
+            return x
+        if self.pre_norm:
+            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))

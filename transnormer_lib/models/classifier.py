@@ -1,0 +1,105 @@
+"""Sequence classifiers for every registered attention: an encoder stack, pooling, a small head.
+
+- Pooling ``mean`` runs over the real tokens alone. Divided by the padded length, as in the original Long Range Arena
+  harness, the mean would tell the model how long the input is. ``first`` takes the first token's hidden state.
+- The head is a hidden layer with ReLU and a projection onto the classes (Long Range Arena: 64 → 128 → classes).
+- ``pairs``: two sequences through the same stack, and the head sees [a, b, a·b, a − b] (its Retrieval task).
+
+Shapes: B batch, N length, D width, C classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transnormer_lib.models.backbone import Backbone
+from transnormer_lib.models.config import ModelConfig, one_of
+from transnormer_lib.models.initialisation import draw_normal, reset_linears
+
+Pooling = Literal["mean", "first"]
+
+
+@dataclass(frozen=True)
+class ClassifierConfig:
+    """A classifier on the encoder that ``model`` says. Raises ``ValueError`` naming the field, value and rule."""
+
+    __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012  read by pydantic, not a field
+
+    model: ModelConfig  # kind="encoder"
+    classes: int
+    head_width: int = 0  # hidden layer of the head; 0: twice the model's width
+    pooling: Pooling = "mean"
+    pairs: bool = False  # classify pairs of sequences
+
+    def __post_init__(self) -> None:
+        if self.model.kind != "encoder":
+            raise ValueError(f"model.kind={self.model.kind!r}: must be 'encoder'")
+        if self.classes < 2:
+            raise ValueError(f"classes={self.classes!r}: must be at least 2")
+        if self.head_width < 0:
+            raise ValueError(f"head_width={self.head_width!r}: must not be negative")
+        one_of("pooling", self.pooling, get_args(Pooling))
+
+
+class Classifier(Backbone):
+    """Logits [B, C] of sequences or, with ``pairs``, of pairs of them. ``generator`` fixes the first weights."""
+
+    def __init__(self, config: ClassifierConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__(config.model)
+        self.classifier_config = config
+        width = config.head_width or 2 * config.model.dim
+        self.head = nn.Sequential(
+            nn.Linear(config.model.dim * (4 if config.pairs else 1), width),
+            nn.ReLU(),
+            nn.Dropout(config.model.dropout),
+            nn.Linear(width, config.classes),
+        )
+        self.reset_parameters(generator)
+
+    def reset_head(self, generator: torch.Generator | None) -> None:
+        if self.config.init == "fairseq":
+            reset_linears(self.head, generator)
+        else:
+            draw_normal(self.head, 0.02, generator)
+
+    def forward(
+        self, input_ids: Tensor, key_padding_mask: Tensor | None = None, targets_B: Tensor | None = None
+    ) -> Tensor:
+        """Logits [B, C], or with ``targets_B`` the mean cross-entropy in nats.
+
+        ``input_ids`` and ``key_padding_mask`` (True on padding) are [B, N], with ``pairs`` [B, 2, N]. Raises
+        ValueError for another number of dimensions.
+        """
+        config = self.classifier_config
+        if input_ids.ndim != 2 + config.pairs or (config.pairs and input_ids.shape[1] != 2):
+            shape = "[B, 2, N]" if config.pairs else "[B, N]"
+            raise ValueError(f"input_ids.shape={tuple(input_ids.shape)}: must be {shape} with pairs={config.pairs}")
+        if config.pairs:
+            mask = None if key_padding_mask is None else key_padding_mask.flatten(0, 1)
+            a_BD, b_BD = self._pooled(input_ids.flatten(0, 1), mask).unflatten(0, (-1, 2)).unbind(1)
+            pooled = torch.cat([a_BD, b_BD, a_BD * b_BD, a_BD - b_BD], dim=-1)
+        else:
+            pooled = self._pooled(input_ids, key_padding_mask)
+        logits_BC = self.head(pooled)
+        return logits_BC if targets_B is None else F.cross_entropy(logits_BC, targets_B)
+
+    def _pooled(self, input_ids_BN: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        hidden_BND, _ = self.hidden(input_ids_BN, key_padding_mask)
+        if self.classifier_config.pooling == "first":
+            return hidden_BND[:, 0]
+        if key_padding_mask is None:
+            return hidden_BND.mean(1)
+        real_BN1 = ~key_padding_mask[..., None]
+        # Filled, not multiplied: what stands on padding means nothing and may be no number.
+        total_BD = hidden_BND.masked_fill(~real_BN1, 0.0).sum(1)
+        return total_BD / real_BN1.sum(1).clamp(min=1)
+
+
+def build_classifier(config: ClassifierConfig, seed: int) -> Classifier:
+    """The classifier with the weights that ``seed`` fixes, whatever torch's global random state is."""
+    return Classifier(config, torch.Generator().manual_seed(seed))
