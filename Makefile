@@ -1,5 +1,6 @@
 # make report [PRESET=quick|night|gpu|paper] [ONLY=03] [CORES=2]   run the notebooks, publish reports/PRESET/index.html
 # make test                                                        the test suite
+# make oracles                                                     our mechanisms against other people's code (installs it)
 # make lab                                                         open the notebooks in JupyterLab
 # make check                                                       lint, format and types
 # make clean                                                       remove .venv and caches; runs/ and reports/ stay
@@ -15,9 +16,10 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 # Written last, so an interrupted set-up is taken up again and a finished one is skipped.
 STAMP := $(VENV)/.installed
+ORACLES := $(VENV)/.oracles
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test lab check clean
+.PHONY: help setup report test oracles lab check clean
 
 help:
 	@sed -n '1,/^$$/s/^# //p' Makefile
@@ -40,6 +42,16 @@ report: $(STAMP)
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+oracles: $(ORACLES)
+	@$(BIN)/python -m pytest tests/oracles $(PYTEST_ARGS)
+
+$(ORACLES): $(STAMP)
+	@echo "oracles: installing the packages that the mechanisms are held against (log in $(VENV)/oracles.log)"
+	@rm -f $(ORACLES)
+	@$(BIN)/python -m pip install --quiet --log $(VENV)/oracles.log -c constraints.txt -e '.[oracles]' \
+		|| { echo "oracles: failed; the reason is above and in $(VENV)/oracles.log; run make oracles again" >&2; exit 1; }
+	@touch $(ORACLES)
 
 lab: $(STAMP)
 	@$(BIN)/jupyter lab --notebook-dir=. notebooks/00_start_here.ipynb

@@ -6,6 +6,18 @@ import re
 import pytest
 import torch
 
+try:
+    from hypothesis import settings
+except ImportError:  # the kernels' tests run where torch, triton, numpy and pytest are all there is
+    pass
+else:
+    settings.register_profile("untimed", deadline=None)  # how long an example takes is the machine's affair
+    settings.load_profile("untimed")
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # A worker has one core. With a thread on every core in each of them, tensors of a few numbers wait for each other.
+    torch.set_num_threads(1)
+
 if not torch.cuda.is_available():
     # Without a GPU Triton's interpreter runs the kernels. Triton reads this once, when it is first imported.
     os.environ["TRITON_INTERPRET"] = "1"

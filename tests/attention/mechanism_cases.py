@@ -22,7 +22,19 @@ MAX_LENGTH = 64
 
 # Settings under which a mechanism does at these lengths what it does at its published ones.
 SMALL: dict[str, dict[str, Any]] = {
+    "flash": {"s": 16},  # with a chunk_size of 8
+    "flash-quad": {"s": 16},
+    "gau": {"s": 16},
     "diag": {"block_size": 8},
+    "bigbird": {"block_size": 2, "random_blocks": 1},
+    "longformer": {"window": 6, "global_tokens": 2},
+    "transformer-ls": {"window": 4, "rank": 3, "segment_size": 4, "memory": 12},
+    "lara": {"landmarks": 6},
+    "linformer": {"projected": 5},
+    "nystromformer": {"landmarks": 6, "conv_kernel": 5},
+    "skyformer": {"landmarks": 14},
+    "reformer": {"chunk_size": 3, "buckets": 4},
+    "informer": {"factor": 1, "sampling_factor": 2},
 }
 
 CAUSAL = tuple(name for name in names() if not config_class(name).causal_refusal)

@@ -15,9 +15,8 @@ each = pytest.mark.parametrize("name", names())
 each_causal = pytest.mark.parametrize("name", CAUSAL)
 each_impl = pytest.mark.parametrize("impl", ["reference", "chunked"])
 FORMS = [(name, causal) for name in names() for causal in ((False, True) if name in CAUSAL else (False,))]
-each_form = pytest.mark.parametrize(
-    ("name", "causal"), FORMS, ids=[f"{name}-{'causal' if causal else 'bidirectional'}" for name, causal in FORMS]
-)
+FORM_IDS = [f"{name}-{'causal' if causal else 'bidirectional'}" for name, causal in FORMS]
+each_form = pytest.mark.parametrize(("name", "causal"), FORMS, ids=FORM_IDS)
 lengths = st.integers(1, 41)
 seeds = st.integers(0, 2**32 - 1)
 
@@ -28,7 +27,7 @@ def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
 
 
 @each_form
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=20)
 @given(n=lengths, seed=seeds, masked=st.booleans())
 def test_the_fast_form_computes_the_specification(name, causal, n, seed, masked):
     x, mask = draw(name, 2, n, seed), holes(2, n, seed) if masked else None
@@ -64,7 +63,7 @@ def test_the_gradients_are_those_of_finite_differences(name, causal):
 
 @each_causal
 @each_impl
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=20)
 @given(n=lengths, seed=seeds, where=st.floats(0, 1), masked=st.booleans())
 def test_the_future_does_not_change_the_past(name, impl, n, seed, where, masked):
     cut, mask = round(where * n), holes(2, n, seed) if masked else None
@@ -78,7 +77,7 @@ def test_the_future_does_not_change_the_past(name, impl, n, seed, where, masked)
 
 @each_causal
 @each_impl
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=20)
 @given(n=lengths, seed=seeds, where=st.floats(0.01, 1))
 def test_a_prefix_alone_gives_the_prefix_of_the_whole(name, impl, n, seed, where):
     cut, x = max(1, round(where * n)), draw(name, 2, n, seed)
@@ -95,7 +94,7 @@ def test_a_mechanism_without_a_published_causal_form_refuses_it(name):
 
 @each_form
 @each_impl
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=20)
 @given(n=st.integers(1, 30), seed=seeds, extra=st.integers(1, 30))
 def test_appending_padding_changes_nothing(name, causal, impl, n, seed, extra):
     mechanism, longer = make(name, seed, causal=causal, impl=impl), draw(name, 2, n + extra, seed)
@@ -154,8 +153,10 @@ def test_half_precision_neither_overflows_nor_drifts(name, causal, dtype, scale)
     fits = expected.abs() < 0.99 * torch.finfo(dtype).max  # a sum that nothing divides may leave the dtype's range
     actual, expected = actual.float()[fits], expected[fits]
     assert actual.isfinite().all()
-    error = (actual - expected).norm() / expected.norm()
-    assert error <= band, f"relative error {error:.2g}"
+    smallest = torch.finfo(dtype).tiny * torch.finfo(dtype).eps  # below it lies zero
+    allowed = band * expected.norm() + 2 * smallest * expected.numel() ** 0.5
+    error = (actual - expected).norm()
+    assert error <= allowed, f"error {error:.2g}, allowed {allowed:.2g}"
 
 
 @each_form
@@ -183,7 +184,7 @@ def test_training_mode_gives_every_weight_a_finite_gradient(name, causal):
 
 
 @pytest.mark.parametrize("name", [name for name in CAUSAL if is_recurrent(name)])
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=20)
 @given(n=lengths, seed=seeds, where=st.floats(0, 1))
 def test_steps_compute_the_parallel_form(name, n, seed, where):
     mechanism, x, start = make(name, seed, causal=True), draw(name, 2, n, seed), round(where * (n - 1))
@@ -226,16 +227,15 @@ def test_more_tokens_cost_more_operations(name, causal):
     assert 0 < counts[0] < counts[1] < counts[2]
 
 
-# What a form of that order may grow by over four times the length: rounding up to whole chunks, n log n.
-_GROWTH = {"linear": 4.4, "linearithmic": 5.2}
+# Between what a form of that order may grow over four times the length: whole chunks, n log n, lower-order terms.
+_GROWTH = {"linear": (1.5, 4.4), "linearithmic": (3.0, 5.2), "quadratic": (8.0, 17.0)}
 
 
-@pytest.mark.parametrize(
-    ("name", "causal"), [form for form in FORMS if about(form[0]).memory_growth in _GROWTH], ids=lambda x: str(x)
-)
+@each_form
 def test_memory_grows_as_the_table_of_mechanisms_says(name, causal):
-    peaks = []
-    for n in (2048, 8192):
+    growth, peaks = about(name).memory_growth, []
+    lengths = (512, 2048) if growth == "quadratic" else (2048, 8192)
+    for n in lengths:
         fields = {"heads": 1, "causal": causal, "impl": "chunked", "max_length": n, "dtype": torch.float32}
         mechanism = make_at_published_size(name, **fields)
         shape = (1, n, 32) if isinstance(mechanism, AttentionBlock) else (1, 1, n, 32)
@@ -244,7 +244,8 @@ def test_memory_grows_as_the_table_of_mechanisms_says(name, causal):
         with LiveBytes() as memory:
             mechanism(*x).sum().backward()
         peaks.append(memory.peak)
-    assert peaks[1] / peaks[0] <= _GROWTH[about(name).memory_growth], f"{peaks[0]:,} to {peaks[1]:,} bytes"
+    least, most = _GROWTH[growth]
+    assert least <= peaks[1] / peaks[0] <= most, f"{peaks[0]:,} to {peaks[1]:,} bytes"
 
 
 def make_at_published_size(name: str, dtype: torch.dtype, **fields):

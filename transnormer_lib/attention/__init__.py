@@ -21,11 +21,18 @@ and the same mechanism as a recurrence::
 """
 
 from transnormer_lib.attention.about import About
+from transnormer_lib.attention.bigbird import BigBirdAttention, BigBirdConfig
 from transnormer_lib.attention.block import AttentionBlock, BlockConfig
 from transnormer_lib.attention.chunked import causal_product, full_product, product_and_normaliser
+from transnormer_lib.attention.cosformer import CosformerAttention, CosformerConfig
 from transnormer_lib.attention.diag import DiagAttention, DiagConfig
 from transnormer_lib.attention.feature_maps import feature_map, feature_map_names
+from transnormer_lib.attention.flash import Flash, FlashConfig, FlashQuad, FlashQuadConfig
+from transnormer_lib.attention.gated import GatedBlock, GatedConfig
+from transnormer_lib.attention.gau import GAU, GAUConfig
+from transnormer_lib.attention.informer import InformerAttention, InformerConfig
 from transnormer_lib.attention.interface import Attention, AttentionConfig
+from transnormer_lib.attention.lara import Lara, LaraConfig
 from transnormer_lib.attention.linear import (
     LinearAttention,
     LinearConfig,
@@ -33,6 +40,9 @@ from transnormer_lib.attention.linear import (
     UnscaledLinearConfig,
     scale_rows,
 )
+from transnormer_lib.attention.linformer import Linformer, LinformerConfig
+from transnormer_lib.attention.long_short import TransformerLSAttention, TransformerLSConfig
+from transnormer_lib.attention.longformer import LongformerAttention, LongformerConfig
 from transnormer_lib.attention.multihead import MultiHeadAttention
 from transnormer_lib.attention.norm import NormAttention, NormConfig, magnitude_weights
 from transnormer_lib.attention.norms import (
@@ -44,7 +54,10 @@ from transnormer_lib.attention.norms import (
     norm_names,
     rms_norm,
 )
+from transnormer_lib.attention.nystromformer import Nystromformer, NystromformerConfig
+from transnormer_lib.attention.performer import PerformerAttention, PerformerConfig
 from transnormer_lib.attention.recurrent import State
+from transnormer_lib.attention.reformer import ReformerAttention, ReformerConfig
 from transnormer_lib.attention.registry import (
     about,
     build,
@@ -55,29 +68,68 @@ from transnormer_lib.attention.registry import (
     names,
     register,
 )
+from transnormer_lib.attention.rela import ReLAConfig, ReLAttention
+from transnormer_lib.attention.rfa import RFAAttention, RFAConfig
 from transnormer_lib.attention.rotary import Rotary
+from transnormer_lib.attention.skyformer import Kernelized, KernelizedConfig, Skyformer, SkyformerConfig
 from transnormer_lib.attention.softmax import SoftmaxAttention, SoftmaxConfig, masked_softmax
 
 __all__ = [
+    "GAU",
     "About",
     "Attention",
     "AttentionBlock",
     "AttentionConfig",
+    "BigBirdAttention",
+    "BigBirdConfig",
     "BlockConfig",
+    "CosformerAttention",
+    "CosformerConfig",
     "DiagAttention",
     "DiagConfig",
+    "Flash",
+    "FlashConfig",
+    "FlashQuad",
+    "FlashQuadConfig",
+    "GAUConfig",
+    "GatedBlock",
+    "GatedConfig",
+    "InformerAttention",
+    "InformerConfig",
+    "Kernelized",
+    "KernelizedConfig",
+    "Lara",
+    "LaraConfig",
     "LayerNorm",
     "LinearAttention",
     "LinearConfig",
+    "Linformer",
+    "LinformerConfig",
+    "LongformerAttention",
+    "LongformerConfig",
     "MultiHeadAttention",
     "NormAttention",
     "NormConfig",
+    "Nystromformer",
+    "NystromformerConfig",
+    "PerformerAttention",
+    "PerformerConfig",
+    "RFAAttention",
+    "RFAConfig",
     "RMSNorm",
+    "ReLAConfig",
+    "ReLAttention",
+    "ReformerAttention",
+    "ReformerConfig",
     "Rotary",
     "ScaleNorm",
+    "Skyformer",
+    "SkyformerConfig",
     "SoftmaxAttention",
     "SoftmaxConfig",
     "State",
+    "TransformerLSAttention",
+    "TransformerLSConfig",
     "UnscaledLinearAttention",
     "UnscaledLinearConfig",
     "about",

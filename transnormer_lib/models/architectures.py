@@ -5,17 +5,20 @@ surrounds them. **baseline** surroundings are those of the published vanilla and
 **transnormer** surroundings are TransNormer's own: GLU, RMSNorm, and rotated queries and keys where the recipe has
 them. The *matched* controls put softmax and 1+elu attention into TransNormer's surroundings, so that attention alone
 differs from TransNormer; without them a comparison with the published baselines is confounded.
+**gated** surroundings are those of FLASH and FLASH-quad, blocks without a feed-forward part: pre-norm in decoder and
+encoder alike, ScaleNorm in the decoder, LayerNorm in the encoder.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from transnormer_lib import attention
+from transnormer_lib.data.vocabulary import PUBLISHED_SIZES
 from transnormer_lib.models.config import Kind, ModelConfig, one_of
 
 Recipe = Literal["paper", "released"]
-Surroundings = Literal["baseline", "transnormer"]
+Surroundings = Literal["baseline", "transnormer", "gated"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ _LINEAR = Layer("linear", {})
 _UNSCALED = Layer("linear-unscaled", {})
 _DIAG_T1, _DIAG_T2 = Layer("diag", {"scores": "rela"}), Layer("diag", {"scores": "softmax"})
 _NORM_T1, _NORM_T2 = Layer("norm", {"phi": "elu"}), Layer("norm", {"phi": "1+elu"})
+_PERFORMER = Layer("performer", {"features": 64})  # as many as the released baseline has
+_FLASH, _FLASH_QUAD, _LS = Layer("flash", {}), Layer("flash-quad", {}), Layer("transformer-ls", {})
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class Architecture:
     early: Layer
     late: Layer
     surroundings: Surroundings
+    decoder_fields: Mapping[str, Any] = field(default_factory=dict)  # what its decoder alone has
 
 
 _ARCHITECTURES: Mapping[str, Architecture] = {
@@ -58,7 +64,26 @@ _ARCHITECTURES: Mapping[str, Architecture] = {
     # Table 3: softmax in one half of the layers
     "vanilla-linear": Architecture(_SOFTMAX, _LINEAR, "baseline"),
     "linear-vanilla": Architecture(_LINEAR, _SOFTMAX, "baseline"),
+    # Tables 2, 4 and 5
+    "performer": Architecture(_PERFORMER, _PERFORMER, "baseline"),
+    # Tables 4 and 5: blocks, of which the paper takes 10 layers for 6 and 24 for 12 (Section 5.1)
+    "flash": Architecture(_FLASH, _FLASH, "gated"),
+    "flash-quad": Architecture(_FLASH_QUAD, _FLASH_QUAD, "gated"),
+    # Table 4's LS has a bias on its logits, which no other decoder has: without it, 159.19 M parameters, not 159.46 M
+    "transformer-ls": Architecture(_LS, _LS, "baseline", {"output_bias": True}),
 }
+
+
+# Blocks have no feed-forward part, so a model has more of them: per layer of the other models, those of Section 5.1.
+_BLOCKS_PER_LAYER: Mapping[Kind, float] = {"decoder": 10 / 6, "encoder": 24 / 12}
+
+# Table 13: the models of Table 4 and of Tables 1, 3, 5 and 8 to 12.
+_PUBLISHED_SIZE: Mapping[Kind, Mapping[str, Any]] = {
+    "decoder": {"vocab_size": PUBLISHED_SIZES["wikitext-103-words"], "dim": 512, "heads": 8, "layers": 6},
+    "encoder": {"vocab_size": PUBLISHED_SIZES["gpt2-bpe"], "dim": 768, "heads": 12, "layers": 12},
+}
+
+_RELEASED_DIVISORS: Mapping[str, str] = {"flash": "chunk", "flash-quad": "max_length"}
 
 
 def names() -> tuple[str, ...]:
@@ -75,6 +100,27 @@ def _row(name: str) -> Architecture:
     raise ValueError(
         f"architecture={name!r}: must be one of {', '.join(dict.fromkeys((*names(), *attention.names())))}"
     )
+
+
+def depth(name: str, kind: Kind, layers: int) -> int:
+    """How many layers of the architecture ``name`` stand for ``layers`` of the others: more where they are blocks.
+
+    The published FLASH has 10 layers where the other decoders have 6, and 24 where the other encoders have 12.
+    """
+    row = _row(name)
+    blocks = all(attention.kind(layer.mechanism) == "block" for layer in (row.early, row.late))
+    return round(layers * _BLOCKS_PER_LAYER[kind]) if blocks else layers
+
+
+def published(name: str, kind: Kind, **fields: Any) -> ModelConfig:
+    """The architecture ``name`` at the paper's size (Table 13, sequences of 512), to be counted or trained.
+
+    The GLU's width is 8/3 of the model's, 1365 for the decoder, which the table prints in the other model's column;
+    ``hidden=2048`` is the decoder's as printed.
+    """
+    size = dict(_PUBLISHED_SIZE[kind])
+    size["layers"] = depth(name, kind, size["layers"])
+    return architecture(name, kind=kind, max_length=512, **size, **fields)
 
 
 def architecture(
@@ -95,12 +141,19 @@ def architecture(
     Decoders are pre-norm with sinusoidal positions, encoders post-norm with learned ones (Section 5.1 and the
     released archs). With fewer than two layers the early half is empty.
 
+    ``flash`` and ``flash-quad`` are published with 10 layers (decoder) and 24 (encoder), which the caller passes
+    (:func:`depth`). Their norm stands before each block in the encoder too, and there it is LayerNorm: the released
+    arch leaves the norm to its default, and only with that one do the weights add up to Table 5's. The final norm that
+    our pre-norm encoder has, and the two vectors per layer that the release learns to no effect, are below the digits
+    printed.
+
     ``recipe``
       - ``paper``: as the paper has it. ε inside the root (Definition D.1), a swish GLU (Table 13), no rotation.
       - ``released``: as OpenNLPLab/fairseq-evo@38fa81f computes it. In TransNormer's surroundings queries and keys
         pass LRPE, ε stands outside the root, and the GLU's "swish" is the identity, which the release's activation
         table returns for it. An encoder has attention dropout 0.1 in every mechanism with an attention matrix,
-        DiagAttention too. The published baselines have none of TransNormer's surroundings, LRPE among them.
+        DiagAttention too. The published baselines have none of TransNormer's surroundings, LRPE among them. FLASH
+        divides by its chunk size and FLASH-quad by ``max_length``, whatever the number of tokens seen.
 
     Raises ``ValueError`` for an unknown name or recipe, and where the fields do not fit.
     """
@@ -118,6 +171,10 @@ def architecture(
     }
     if transnormer:
         values |= {"feed_forward": "glu", "activation": "swish", "norm": "rms"}
+    if row.surroundings == "gated":
+        values |= {"norm_placement": "pre", "norm": "scale" if decoder else "layer"}
+    if decoder:
+        values |= row.decoder_fields
     if released:
         values["attention_dropout"] = 0.0 if decoder else 0.1
     if released and transnormer:
@@ -141,4 +198,6 @@ def _options(layer: Layer, block_size: int, released: bool) -> dict[str, Any]:
         options["block_size"] = block_size
     if released and (layer.mechanism == "norm" or options.get("scores") == "rela"):
         options["eps_placement"] = "outside"
+    if released and layer.mechanism in _RELEASED_DIVISORS:
+        options["divide_by"] = _RELEASED_DIVISORS[layer.mechanism]
     return options

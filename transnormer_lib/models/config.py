@@ -55,6 +55,7 @@ class ModelConfig:
     activation_dropout: float = 0.0  # inside the FFN or GLU
     scale_embedding: bool = True  # times √dim
     tied: bool = True  # the output projection is the embedding
+    output_bias: bool = False  # of a decoder's logits; an encoder's head has one of its own
     init: Init = "fairseq"
 
     def __post_init__(self) -> None:
@@ -87,6 +88,8 @@ class ModelConfig:
             ("init", Init),
         ):
             one_of(name, getattr(self, name), get_args(allowed))
+        if self.output_bias and self.kind == "encoder":
+            raise ValueError("output_bias=True: only a decoder has this bias; the masked LM's head has one of its own")
         if self.norm != "rms" and self.norm_eps_placement == "outside":
             raise ValueError(f"norm_eps_placement='outside': only norm='rms' has this form, not norm={self.norm!r}")
 

@@ -46,6 +46,7 @@ class LanguageModel(Backbone):
         super().__init__(config)
         self.head = None if config.kind == "decoder" else MaskedLMHead(config)
         self.output = None if config.tied else nn.Parameter(torch.empty(config.vocab_size, config.dim))
+        self.output_bias = nn.Parameter(torch.empty(config.vocab_size)) if config.output_bias else None
         self.reset_parameters(generator)
 
     def reset_head(self, generator: torch.Generator | None) -> None:
@@ -54,6 +55,8 @@ class LanguageModel(Backbone):
             reset_linears(self.head, generator)
         if self.output is not None:
             nn.init.normal_(self.output, std=self.config.dim**-0.5 if fairseq else 0.02, generator=generator)
+        if self.output_bias is not None:
+            nn.init.zeros_(self.output_bias)
 
     def forward(
         self, input_ids_BN: Tensor, key_padding_mask: Tensor | None = None, targets_BN: Tensor | None = None
@@ -76,7 +79,7 @@ class LanguageModel(Backbone):
         output_VD = self.embedding.weight if self.output is None else self.output
         if self.head is not None:
             return self.head(hidden_BND, output_VD)
-        return F.linear(hidden_BND, output_VD)
+        return F.linear(hidden_BND, output_VD, self.output_bias)
 
     def prefill(self, input_ids_BN: Tensor) -> tuple[Tensor, ModelState]:
         """Logits [B, V] of the token after a prompt [B, N], and the state for :meth:`step`. Decoders only."""

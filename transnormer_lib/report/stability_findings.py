@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 TABLE_1 = {"linear": "1+elu", "linear-unscaled": "1+elu without scaling"}
 TABLE_1 |= {"norm-t1": "NormAttention", "norm-t2": "NormAttention"}
 TABLE_2 = {"norm-t1": "NormAttention", "norm-t2": "NormAttention", "vanilla": "Vanilla", "linear": "1+elu"}
+TABLE_2 |= {"performer": "Performer"}
 
 _NORMS = {"rms": "RMSNorm", "layer": "LayerNorm", "scale": "ScaleNorm"}
 
@@ -47,13 +48,14 @@ def model_table(parameters: Mapping[str, Any]) -> "pd.DataFrame":
         _, norm, rotary = parts(row)
         mechanism = config.attention[0]
         options = dict(config.attention_options.get(mechanism, {}))
-        built = attention.build(mechanism, {"heads": config.heads, "head_dim": config.head_dim, **options})
-        bounded = {"softmax": "denominator", "linear": "denominator", "norm": f"{_NORMS[norm]} of the output"}
+        built = attention.build_attention(mechanism, {"heads": config.heads, "head_dim": config.head_dim, **options})
+        bounded = dict.fromkeys(("softmax", "linear", "performer"), "denominator")
+        bounded["norm"] = f"{_NORMS[norm]} of the output"
         lines.append(
             {
                 "row": row,
                 "attention": mechanism,
-                "$\\phi$": getattr(built.config, "phi", "none"),
+                "$\\phi$": "random features" if mechanism == "performer" else getattr(built.config, "phi", "none"),
                 "bounded by": bounded.get(mechanism, "nothing"),
                 "rotation": rotary,
                 "parameters": count_parameters(config),

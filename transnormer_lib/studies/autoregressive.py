@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.analysis.paired import paired_difference
-from transnormer_lib.data.vocabulary import PUBLISHED_SIZES
-from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.paper import tables
 from transnormer_lib.studies import language_models
@@ -29,6 +27,10 @@ PARAMETERS = ("architectures", "controls", "released", "seeds", "test_windows")
 PUBLISHED = {
     "vanilla": "Vanilla",
     "linear": "1+elu",
+    "performer": "Performer",
+    "transformer-ls": "LS",
+    "flash-quad": "FLASH-quad",
+    "flash": "FLASH",
     "transnormer-t1": "TransNormer T1",
     "transnormer-t2": "TransNormer T2",
 }
@@ -45,17 +47,6 @@ def table_4(method: str, split: str) -> float:
     value = tables.load("table_4").value(PERPLEXITY[split], method=method)
     assert isinstance(value, float)
     return value
-
-
-def published_model(name: str, **fields: Any) -> ModelConfig:
-    """The config of the architecture ``name`` at the size of Table 13's autoregressive model, to be counted.
-
-    The GLU's width is 8/3 of the model's, 1365, which the table prints in the other model's column; ``hidden=2048``
-    is the size as printed.
-    """
-    return architecture(
-        name, kind="decoder", vocab_size=PUBLISHED_SIZES[WORDS], max_length=512, dim=512, heads=8, layers=6, **fields
-    )
 
 
 def released(name: str) -> str:
@@ -129,6 +120,12 @@ def finished_mean(bits: Sequence[float]) -> float:
     """Mean over the runs that did not diverge; infinite where all did, so that the row comes last."""
     finite = [value for value in bits if math.isfinite(value)]
     return math.fsum(finite) / len(finite) if finite else math.inf
+
+
+def untrained(rows: Sequence[str], scale: str) -> str:
+    """Why rows that were not trained were not: quick trains the headline rows alone."""
+    reason = f"the parameters ask for no run of {' and '.join(rows)}"
+    return f"decided at night: {reason}" if scale == "quick" else reason
 
 
 def ngram_bits(corpus: "TextCorpus") -> dict[str, dict[str, float]]:

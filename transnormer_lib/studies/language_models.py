@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from transnormer_lib.models.architectures import architecture
-from transnormer_lib.models.config import ModelConfig
+from transnormer_lib.models.architectures import architecture, depth
+from transnormer_lib.models.config import Kind, ModelConfig
 from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
 
 if TYPE_CHECKING:
@@ -45,17 +45,21 @@ _EPS = {"causal": 1e-8, "masked": 1e-6}
 
 
 def model(name: str, parameters: Mapping[str, Any], **fields: Any) -> ModelConfig:
-    """The config of the architecture ``name`` at the notebook's size; ``fields`` as in ``architecture``."""
+    """The config of the architecture ``name`` at the notebook's size; ``fields`` as in ``architecture``.
+
+    ``layers`` are those of the models with feed-forward parts; FLASH has more of its blocks in proportion.
+    """
     from transnormer_lib.data.vocabulary import vocabulary_size
 
+    kind: Kind = "decoder" if parameters["task"] == "causal" else "encoder"
     return architecture(
         name,
-        kind="decoder" if parameters["task"] == "causal" else "encoder",
+        kind=kind,
         vocab_size=vocabulary_size(parameters["vocabulary"]),
         max_length=parameters["length"],
         dim=parameters["dim"],
         heads=parameters["heads"],
-        layers=parameters["layers"],
+        layers=depth(name, kind, parameters["layers"]),
         block_size=parameters["block_size"],
         **{
             "dropout": parameters["dropout"],

@@ -1,0 +1,217 @@
+"""What the gated blocks share: one dense layer, a gate, a narrow z, its affine images, the loop over tokens.
+
+    u, v, z = silu(x W)                        one dense layer dim → 2e + s
+    q = R (γ_q ⊙ z + β_q), k alike             per-feature scale and offset of z, then RoPE
+    y = (u ⊙ A v) W_o                          A from q and k: what the mechanisms differ in
+
+This is the gated attention unit of Hua et al. (2022, arXiv:2202.10447), Section 3: one head, and its gate does the work
+of a feed-forward part. A mechanism writes ``attention_matrix`` (A as published), ``mix`` (A v, fast), ``mix_flops``
+and, for decoding, ``cache``, ``remember`` and ``mix_one``.
+
+Shapes: B batch, N length, D width of the model, e width of u and v, s width of z.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transnormer_lib.attention.block import AttentionBlock, BlockConfig
+from transnormer_lib.attention.interface import _without_autocast, check_count, check_flag
+from transnormer_lib.attention.norms import wide_dtype, widen
+from transnormer_lib.attention.recurrent import State, with_room
+from transnormer_lib.attention.rotary import build_rotary
+
+Images = tuple[Tensor, ...]  # the affine images of z, each [B, N, s]
+
+
+@dataclass(frozen=True)
+class GatedConfig(BlockConfig):
+    """The fields every gated block has."""
+
+    s: int = 128  # width of z, of queries and of keys
+    expansion: int = 2  # e / dim
+    rope: bool = True  # turn queries and keys by their positions
+    token_shift: bool = False  # the first half of x comes from the token before: FLASH-pytorch's option, not published
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("s", self.s)
+        check_count("expansion", self.expansion)
+        check_flag("rope", self.rope)
+        check_flag("token_shift", self.token_shift)
+        if self.rope and self.s % 2:
+            raise ValueError(f"s={self.s}: must be even with rope=True, which turns pairs of features")
+
+    @property
+    def e(self) -> int:
+        """Width of u and v."""
+        return self.expansion * self.dim
+
+
+class GatedBlock(AttentionBlock):
+    """Base of the gated blocks. A subclass calls ``reset_parameters`` as the last thing its constructor does."""
+
+    config: GatedConfig
+    images: ClassVar[int] = 2  # how many affine images of z it takes
+
+    def __init__(self, config: GatedConfig, bias: bool, offset: bool, dropout: float = 0.0) -> None:
+        super().__init__(config)
+        self.in_proj = nn.Linear(config.dim, 2 * config.e + config.s, bias)
+        self.out_proj = nn.Linear(config.e, config.dim, bias)
+        self.gamma = nn.Parameter(torch.empty(self.images, config.s))
+        self.beta: nn.Parameter | None
+        self.register_parameter("beta", nn.Parameter(torch.empty(self.images, config.s)) if offset else None)
+        self.rotary = build_rotary("rope" if config.rope else "none", config.s)
+        self.dropout = nn.Dropout(dropout)  # of the attention matrix
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Linear layers uniform in ±1/√fan_in, torch's default; γ ones, β zeros."""
+        for linear in (self.in_proj, self.out_proj):
+            bound = linear.in_features**-0.5
+            nn.init.uniform_(linear.weight, -bound, bound, generator=generator)
+            if linear.bias is not None:
+                nn.init.uniform_(linear.bias, -bound, bound, generator=generator)
+        nn.init.ones_(self.gamma)
+        if self.beta is not None:
+            nn.init.zeros_(self.beta)
+
+    # --- what a mechanism writes --------------------------------------------------------------------------
+
+    def attention_matrix(self, images: Images, allowed: Tensor) -> Tensor:
+        """A as published, [B, N, N], zero where ``allowed`` [B or 1, N, N] is False."""
+        raise NotImplementedError
+
+    def mix(self, images: Images, v_BNE: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        """A v [B, N, e], the fast form; v is zero on padding."""
+        raise NotImplementedError
+
+    def mix_flops(self, length: int) -> int:
+        """Operations of ``mix``."""
+        raise NotImplementedError
+
+    def cache(self) -> dict[str, tuple[int, ...]]:
+        """The names of what is remembered between tokens, and the shapes beyond [B]."""
+        raise NotImplementedError
+
+    def remember(self, images: Images, v_BNE: Tensor) -> State:
+        """What is remembered after the tokens given."""
+        raise NotImplementedError
+
+    def mix_one(self, images: Images, v_B1E: Tensor, state: State, position: int) -> tuple[Tensor, State]:
+        """(A v [B, 1, e] of the next token, the state after it)."""
+        raise NotImplementedError
+
+    def check_length(self, length: int) -> None:
+        """Refuse a sequence that is too long; nothing unless overridden."""
+
+    # --- what all of them share ---------------------------------------------------------------------------
+
+    def project(
+        self, x_BND: Tensor, key_padding_mask: Tensor | None, start: int = 0, before_B1H: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Images]:
+        """(u, v [B, N, e], the turned images of z) in the wide dtype; v is zero on padding.
+
+        ``before`` is the half of the token before the first that a token shift moves; None: there is no such token.
+        """
+        if self.config.token_shift:
+            moved, kept = x_BND[..., : self.shifted_width], x_BND[..., self.shifted_width :]
+            first = torch.zeros_like(moved[:, :1]) if before_B1H is None else before_B1H
+            x_BND = torch.cat([torch.cat([first, moved[:, :-1]], dim=1), kept], dim=-1)
+        t = self.in_proj(x_BND)
+        with _without_autocast(t.device.type):
+            e, s = self.config.e, self.config.s
+            u, v, z = F.silu(widen(t)).split([e, e, s], dim=-1)
+            if key_padding_mask is not None:
+                v = v.masked_fill(key_padding_mask[..., None], 0.0)
+            images = z * widen(self.gamma)[:, None, None]
+            if self.beta is not None:
+                images = images + widen(self.beta)[:, None, None]
+            if self.rotary is not None:
+                (images,) = self.rotary(images, start=start)
+            return u, v, images.unbind(0)
+
+    @property
+    def shifted_width(self) -> int:
+        """How many features of a token a token shift moves."""
+        return (self.config.dim + 1) // 2
+
+    def branch(self, x_BND: Tensor, key_padding_mask: Tensor | None, reference: bool) -> tuple[Tensor, Tensor | None]:
+        n, matrix = x_BND.shape[1], None
+        self.check_length(n)
+        u, v, images = self.project(x_BND, key_padding_mask)
+        with _without_autocast(x_BND.device.type):
+            if reference:
+                matrix = self.attention_matrix(images, self.allowed(n, key_padding_mask, x_BND.device))
+                o = self.dropout(matrix) @ v
+            else:
+                o = self.mix(images, v, key_padding_mask)
+            gated = (u * o).to(x_BND.dtype)
+        return self.out_proj(gated), None if matrix is None else matrix[:, None]
+
+    def allowed(self, n: int, key_padding_mask: Tensor | None, device: torch.device) -> Tensor:
+        """Which key each query may see: bool [B or 1, N, N]."""
+        allowed = torch.ones(1, n, n, dtype=torch.bool, device=device)
+        if self.config.causal:
+            allowed = allowed.tril()
+        return allowed if key_padding_mask is None else allowed & ~key_padding_mask[:, None, :]
+
+    def flops(self, length: int) -> int:
+        check_count("length", length)
+        return self.mix_flops(length)
+
+    def empty(self, batch: int, dtype: torch.dtype, device: torch.device | str) -> State:
+        shapes = self.cache()
+        if self.config.token_shift:
+            shapes = {**shapes, "before": (1, self.shifted_width)}
+        wide = wide_dtype(dtype)
+        return {name: torch.zeros(batch, *shape, dtype=wide, device=device) for name, shape in shapes.items()}
+
+    def state_after(self, x_BND: Tensor) -> State:
+        _, v, images = self.project(x_BND, None)
+        with _without_autocast(x_BND.device.type):
+            return self._with_last(self.remember(images, v), x_BND)
+
+    def recurrence(self, x_BD: Tensor, state: State, position: int) -> tuple[Tensor, State]:
+        self.check_length(position + 1)
+        before = state["before"].to(x_BD.dtype) if self.config.token_shift else None
+        u, v, images = self.project(x_BD[:, None], None, position, before)
+        with _without_autocast(x_BD.device.type):
+            o, after = self.mix_one(images, v, state, position)
+            gated = (u * o).to(x_BD.dtype)
+        return self.out_proj(gated)[:, 0], self._with_last(after, x_BD[:, None])
+
+    def _with_last(self, state: State, x_BND: Tensor) -> State:
+        """``state`` with what a token shift moves of the last token."""
+        if not self.config.token_shift:
+            return state
+        return {**state, "before": widen(x_BND[:, -1:, : self.shifted_width]).clone()}
+
+
+class KeysAndValues:
+    """The growing cache of the blocks whose tokens see all earlier ones: keys [B, 1, L, s], values [B, 1, L, e]."""
+
+    @staticmethod
+    def shapes(s: int, e: int) -> dict[str, tuple[int, ...]]:
+        """Room for a few tokens."""
+        return {"keys": (1, 16, s), "values": (1, 16, e)}
+
+    @staticmethod
+    def of(k_BNS: Tensor, v_BNE: Tensor) -> State:
+        """The cache that holds the tokens given, with room for as many again."""
+        return {"keys": with_room(k_BNS[:, None]), "values": with_room(v_BNE[:, None])}
+
+    @staticmethod
+    def append(state: State, k_B1S: Tensor, v_B1E: Tensor, position: int) -> tuple[State, Tensor, Tensor]:
+        """(the cache with one more token, all keys [B, position + 1, s], all values)."""
+        keys, values = state["keys"], state["values"]
+        if position == keys.shape[2]:
+            keys, values = with_room(keys), with_room(values)
+        keys[:, :, position], values[:, :, position] = k_B1S, v_B1E
+        seen = slice(position + 1)
+        return {"keys": keys, "values": values}, keys[:, 0, seen], values[:, 0, seen]

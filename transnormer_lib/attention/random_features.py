@@ -1,0 +1,109 @@
+"""Random projections ω_1 … ω_M ~ N(0, I): drawn independently or orthogonal in blocks, and drawn anew in training.
+
+Orthogonal rows are those of Yu et al. (2016, "Orthogonal Random Features"), as Performer takes them: each block of D
+rows is a rotation drawn uniformly (Haar), and each row has a length of its own. With lengths of the χ distribution with
+D degrees of freedom every single row is N(0, I), so that an estimator stays unbiased, and its variance falls.
+
+Shapes: H heads, M random vectors, D head_dim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from transnormer_lib.attention.interface import check_count
+
+RowNorms = Literal["chi", "sqrt"]
+
+
+def gaussian_rows(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
+    """Independent standard normal numbers, on the CPU, so that a seed gives the same ones for every device."""
+    return torch.randn(shape, generator=generator, device="cpu")
+
+
+def orthogonal_rows(
+    count: int, dim: int, row_norms: RowNorms = "chi", generator: torch.Generator | None = None
+) -> Tensor:
+    """[count, dim]: each block of ``dim`` rows orthogonal, of χ-distributed lengths or all of length sqrt(dim)."""
+    blocks = -(-count // dim)
+    q, r = torch.linalg.qr(gaussian_rows((blocks, dim, dim), generator).double())
+    # QR alone is not uniform: which of q and −q comes out is up to the algorithm, until r's diagonal is made positive.
+    q = q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None]
+    rows = q.mT.reshape(-1, dim)[:count]
+    if row_norms == "sqrt":
+        return (rows * dim**0.5).float()
+    lengths = torch.linalg.vector_norm(gaussian_rows((count, dim), generator).double(), dim=-1)
+    return (rows * lengths[:, None]).float()
+
+
+def check_redraw_interval(value: object) -> None:
+    """Refuse anything but None and a whole number of at least 1."""
+    if value is not None:
+        check_count("redraw_interval", value)
+
+
+class RandomProjection(nn.Module):
+    """ω as a buffer, [M, D] for all heads or [H, M, D], and the rule by which it is drawn anew.
+
+    ``advance`` is called once per forward pass in training: it draws a new ω from torch's global generator after every
+    ``redraw_interval`` of them (None: never). ω and the number of passes since it was drawn are in the state dict, so
+    that a run that is resumed goes on as it would have. In evaluation ω stays as it is.
+    """
+
+    omega: Tensor
+    passes: Tensor
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        redraw_interval: int | None,
+        orthogonal: bool = False,
+        row_norms: RowNorms = "chi",
+    ) -> None:
+        super().__init__()
+        self.shape, self.redraw_interval = shape, redraw_interval
+        self.orthogonal, self.row_norms = orthogonal, row_norms
+        self.register_buffer("omega", torch.empty(shape))
+        self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
+        self._passes: int | None = None  # ``passes`` as a Python number: reading it from a GPU would wait for the GPU
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw ω and begin to count anew."""
+        if self.omega.is_meta:
+            return
+        # A new tensor: an earlier pass may still need the old one for its gradient.
+        self.omega = self._draw(generator).to(self.omega)
+        self.passes.zero_()
+        self._passes = 0
+
+    def advance(self) -> None:
+        """Count one forward pass in training, and draw a new ω where it is time for one."""
+        if self.redraw_interval is None:
+            return
+        if self._passes is None:
+            self._passes = int(self.passes)
+        if self._passes >= self.redraw_interval:
+            self.reset_parameters()
+        self._passes += 1
+        self.passes.fill_(self._passes)
+
+    def _draw(self, generator: torch.Generator | None) -> Tensor:
+        *heads, count, dim = self.shape
+        if not self.orthogonal:
+            return gaussian_rows(self.shape, generator)
+        number = heads[0] if heads else 1
+        drawn = [orthogonal_rows(count, dim, self.row_norms, generator) for _ in range(number)]
+        return torch.stack(drawn).view(self.shape)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(state_dict, *args, **kwargs)
+        self._passes = None
+
+    def extra_repr(self) -> str:
+        rows = f"orthogonal, {self.row_norms}" if self.orthogonal else "independent"
+        return f"{self.shape}, {rows}, redraw_interval={self.redraw_interval}"

@@ -1,0 +1,150 @@
+"""ReLA: attention whose softmax is a ReLU, with a norm of the output in its place.
+
+Zhang, Titov & Sennrich, 2021, "Sparse Attention with Linear Units" (arXiv:2104.07012), Section 3:
+
+    z_i = Σ_j ReLU(q_i·k_j / sqrt(D)) v_j         o = σ(w ⊙ z) ⊙ RMSNorm(z)   (ReLA-g)   or   RMSNorm(z)   (ReLA-i)
+
+z are the concatenated heads, and RMSNorm has a gain g. ReLA-g learns the gate's w and begins with g = 1; ReLA-i has no
+gate and begins with g drawn as w is, close to zero. The authors' code (bzhangGo/zero@22a9201, modules/rela.py) is
+ReLA-g, and takes the dropout of the weights before they multiply the values. The released TransNormer T1 has neither
+gate nor gain: that is ``diag`` with ``scores="rela"``.
+
+Shapes: B batch, H heads, N length, D head_dim, C = chunk_size queries at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from transnormer_lib.attention.about import About
+from transnormer_lib.attention.interface import Attention, AttentionConfig, check_choice, check_dropout
+from transnormer_lib.attention.norm import magnitude_weights, over_embedding
+from transnormer_lib.attention.norms import RMSNorm, check_norm, widen
+from transnormer_lib.attention.query_blocks import by_query_blocks
+from transnormer_lib.attention.recurrent import GROWS, State, StateShapes, with_room
+from transnormer_lib.attention.registry import register
+
+
+@dataclass(frozen=True)
+class ReLAConfig(AttentionConfig):
+    """ReLA. Its chunked form takes ``chunk_size`` queries at a time."""
+
+    variant: Literal["g", "i"] = "g"  # ReLA-g has the gate, ReLA-i the small first gain
+    eps: float = 1e-8  # of RMSNorm, inside the root, as in the authors' code
+    dropout: float = 0.0  # of the attention matrix, in training
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("variant", self.variant, ("g", "i"))
+        check_norm("rms", self.eps, "inside")
+        check_dropout(self.dropout)
+
+
+class GatedRMSNorm(nn.Module):
+    """σ(w ⊙ z) ⊙ RMSNorm(z) over a last dimension of ``size``; without the gate where not ``gated``.
+
+    What is not 1 at first, w or else the gain, comes from Xavier's uniform distribution for a vector,
+    U(−sqrt(3 / size), sqrt(3 / size)).
+    """
+
+    def __init__(self, size: int, eps: float, gated: bool) -> None:
+        super().__init__()
+        self.norm = RMSNorm(size, eps, affine=True)
+        self.gate: nn.Parameter | None
+        self.register_parameter("gate", nn.Parameter(torch.empty(size)) if gated else None)
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None) -> None:
+        gain, bound = self.norm.gain, (3 / self.norm.size) ** 0.5
+        if gain is not None:
+            nn.init.ones_(gain)
+        small = gain if self.gate is None else self.gate
+        if small is not None:
+            nn.init.uniform_(small, -bound, bound, generator=generator)
+
+    def forward(self, z: Tensor) -> Tensor:
+        y = self.norm(z)
+        return y if self.gate is None else y * torch.sigmoid(self.gate * z)
+
+
+@register("rela", ReLAConfig)
+class ReLAttention(Attention):
+    """ReLU(Q Kᵀ / sqrt(D)) V and its norm. Its weights are ``magnitude_weights`` of the rectified scores.
+
+    Time is quadratic in N, memory is not: no more than C queries have their scores at a time. The recurrent state is
+    a cache of all keys and values, as softmax attention's.
+    """
+
+    config: ReLAConfig
+    about = About(
+        title="ReLA",
+        time="N²·D",
+        memory="C·N",
+        memory_growth="linear",
+        source="Zhang et al., 2021, arXiv:2104.07012, Section 3",
+        oracle="loops over tokens in plain Python; DiagAttention with one block",
+    )
+
+    def __init__(self, config: ReLAConfig) -> None:
+        super().__init__(config)
+        self.norm = GatedRMSNorm(config.heads * config.head_dim, config.eps, config.variant == "g")
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        self.norm.reset_parameters(generator)
+
+    def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
+        q, k = self.turned(q, k)
+        s = q @ k.mT * self.config.head_dim**-0.5
+        return (s if allowed is None else s.masked_fill(~allowed, 0.0)).relu()
+
+    def finish(self, t: Tensor) -> Tensor:
+        return over_embedding(self.norm, t)
+
+    def weights(self, matrix: Tensor) -> Tensor:
+        return magnitude_weights(matrix)
+
+    def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        q, k = self.turned(widen(q), widen(k))
+        q, v = q * self.config.head_dim**-0.5, widen(v)
+        # What stands on padding has value zero already, and needs no mask; a padded query may hold anything.
+        if key_padding_mask is not None:
+            q = q.masked_fill(key_padding_mask[:, None, :, None], 0.0)
+
+        def some(queries: slice) -> Tensor:
+            seen = slice(queries.stop if self.config.causal else None)
+            s = q[:, :, queries] @ k[:, :, seen].mT
+            if self.config.causal:
+                s = s.tril(queries.start)
+            return self.dropout(s.relu()) @ v[:, :, seen]
+
+        random = self.training and self.config.dropout > 0
+        return self.finish(by_query_blocks(some, q.shape[2], self.config.chunk_size, random))
+
+    def state_shapes(self) -> StateShapes:
+        return {"keys": (GROWS, self.config.head_dim), "values": (GROWS, self.config.head_dim)}
+
+    def state_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        return dtype  # nothing is summed in it
+
+    def state_after(self, k: Tensor, v: Tensor) -> State:
+        (k,) = self.turned(k)
+        return {"keys": with_room(k), "values": with_room(v)}
+
+    def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
+        q, k = self.turned(q, k, start=position)
+        keys, values = state["keys"], state["values"]
+        if position == keys.shape[2]:
+            keys, values = with_room(keys), with_room(values)
+        keys[:, :, position], values[:, :, position] = k[:, :, 0], v[:, :, 0]
+        seen = slice(position + 1)
+        s = widen(q) * self.config.head_dim**-0.5 @ widen(keys[:, :, seen]).mT
+        t = self.dropout(s.relu()) @ widen(values[:, :, seen])
+        return self.finish(t), {"keys": keys, "values": values}
+
+    def head_flops(self, length: int) -> int:
+        return 4 * length * length * self.config.head_dim
