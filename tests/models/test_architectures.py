@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from transnormer_lib.models.architectures import architecture, names, published
+from transnormer_lib.models.architectures import architecture, depth, names, published
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.language_model import build_model, count_parameters
 
@@ -130,8 +130,9 @@ def test_attention_dropout_of_the_released_encoder_reaches_diag_too() -> None:
 @pytest.mark.parametrize("name", names())
 def test_the_first_half_of_the_layers_is_the_early_stage(name: str) -> None:
     whole = published(name, "decoder").attention
-    assert len(whole) == 6
-    assert len(set(whole[:3])) == len(set(whole[3:])) == 1
+    half = depth(name, "decoder", 6) // 2
+    assert len(whole) == 2 * half
+    assert len(set(whole[:half])) == len(set(whole[half:])) == 1
 
 
 @pytest.mark.parametrize(
