@@ -20,6 +20,8 @@ def weigh(variant, shape, causal, masked):
     attention = make(variant, h, d, shape["chunk"], causal=causal)
     qkv = draw_qkv(b, h, n, d, shape["seed"])
     mask = draw_mask(b, n, shape["seed"]) if masked else None
+    if mask is not None:  # what stands at padded queries means nothing
+        qkv[0] = qkv[0].masked_fill(mask[:, None, :, None], 0.0)
     o, w = attention(*qkv, mask, return_weights=True)
     return attention, qkv, mask, o, w
 

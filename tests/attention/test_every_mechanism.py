@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mechanism_cases import CAUSAL, HEAD_DIM, HEADS, LiveBytes, draw, holes, make, options, padding
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from transnormer_lib.attention import AttentionBlock, about, build, config_class, is_recurrent, names
 
@@ -17,6 +19,8 @@ each_impl = pytest.mark.parametrize("impl", ["reference", "chunked"])
 FORMS = [(name, causal) for name in names() for causal in ((False, True) if name in CAUSAL else (False,))]
 FORM_IDS = [f"{name}-{'causal' if causal else 'bidirectional'}" for name, causal in FORMS]
 each_form = pytest.mark.parametrize(("name", "causal"), FORMS, ids=FORM_IDS)
+# lrpe is a reflection and rope; blocks have their own rotation and no such field
+each_rotary = pytest.mark.parametrize("rotary", ["none", "lrpe"])
 lengths = st.integers(1, 41)
 seeds = st.integers(0, 2**32 - 1)
 
@@ -27,12 +31,13 @@ def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
 
 
 @each_form
+@each_rotary
 @settings(deadline=None, max_examples=20)
 @given(n=lengths, seed=seeds, masked=st.booleans())
-def test_the_fast_form_computes_the_specification(name, causal, n, seed, masked):
+def test_the_fast_form_computes_the_specification(name, causal, rotary, n, seed, masked):
     x, mask = draw(name, 2, n, seed), holes(2, n, seed) if masked else None
-    expected = make(name, seed, causal=causal, impl="reference")(*x, mask)
-    actual = make(name, seed, causal=causal, impl="chunked")(*x, mask)
+    expected = make(name, seed, causal=causal, rotary=rotary, impl="reference")(*x, mask)
+    actual = make(name, seed, causal=causal, rotary=rotary, impl="chunked")(*x, mask)
     if mask is not None:  # what stands on padding means nothing
         shape = (2, 1, n, 1) if actual.ndim == 4 else (2, n, 1)
         actual, expected = (o.masked_fill(mask.view(shape), 0.0) for o in (actual, expected))
@@ -77,11 +82,12 @@ def test_the_future_does_not_change_the_past(name, impl, n, seed, where, masked)
 
 @each_causal
 @each_impl
+@each_rotary
 @settings(deadline=None, max_examples=20)
 @given(n=lengths, seed=seeds, where=st.floats(0.01, 1))
-def test_a_prefix_alone_gives_the_prefix_of_the_whole(name, impl, n, seed, where):
+def test_a_prefix_alone_gives_the_prefix_of_the_whole(name, impl, rotary, n, seed, where):
     cut, x = max(1, round(where * n)), draw(name, 2, n, seed)
-    mechanism = make(name, seed, causal=True, impl=impl)
+    mechanism = make(name, seed, causal=True, impl=impl, rotary=rotary)
     close(mechanism(*(t[..., :cut, :] for t in x)), mechanism(*x)[..., :cut, :])
 
 
@@ -125,14 +131,28 @@ def test_the_content_of_padding_is_irrelevant(name, causal, impl, content):
 
 @each_form
 @each_impl
-def test_a_sequence_of_padding_alone_harms_nothing(name, causal, impl):
-    mechanism, x = make(name, 6, causal=causal, impl=impl), [t.requires_grad_() for t in draw(name, 2, 13, 6)]
+@each_rotary
+def test_a_sequence_of_padding_alone_harms_nothing(name, causal, impl, rotary):
+    mechanism = make(name, 6, causal=causal, impl=impl, rotary=rotary)
+    x = [t.requires_grad_() for t in draw(name, 2, 13, 6)]
     mask = torch.stack([padding(1, 13, 13)[0], padding(1, 13, 0)[0]])
     o = mechanism(*x, mask)
     assert o.isfinite().all()
     close(o[:1], mechanism(*(t[:1] for t in x)))
     o[:1].sum().backward()
-    assert all(t.grad.isfinite().all() for t in x)
+    assert all(t.grad is None or t.grad.isfinite().all() for t in (*x, *mechanism.parameters()))
+
+
+@each_form
+@each_impl
+@each_rotary
+def test_nan_in_padding_reaches_no_gradient(name, causal, impl, rotary):
+    mechanism, mask = make(name, 2, causal=causal, impl=impl, rotary=rotary), holes(2, 19, 2)
+    place = mask.view((2, 1, 19, 1) if len(draw(name, 1, 1, 0)) == 3 else (2, 19, 1))
+    x = [t.masked_fill(place, float("nan")).requires_grad_() for t in draw(name, 2, 19, 2)]
+    mechanism(*x, mask).masked_fill(place, 0.0).sum().backward()
+    for t in (*x, *mechanism.parameters()):
+        assert t.grad is None or t.grad.isfinite().all()
 
 
 @each_form
@@ -184,10 +204,11 @@ def test_training_mode_gives_every_weight_a_finite_gradient(name, causal):
 
 
 @pytest.mark.parametrize("name", [name for name in CAUSAL if is_recurrent(name)])
+@each_rotary
 @settings(deadline=None, max_examples=20)
 @given(n=lengths, seed=seeds, where=st.floats(0, 1))
-def test_steps_compute_the_parallel_form(name, n, seed, where):
-    mechanism, x, start = make(name, seed, causal=True), draw(name, 2, n, seed), round(where * (n - 1))
+def test_steps_compute_the_parallel_form(name, rotary, n, seed, where):
+    mechanism, x, start = make(name, seed, causal=True, rotary=rotary), draw(name, 2, n, seed), round(where * (n - 1))
     expected = mechanism(*x)
     outputs = []
     if start:
@@ -200,6 +221,31 @@ def test_steps_compute_the_parallel_form(name, n, seed, where):
         outputs.append(o)
     close(torch.stack(outputs, dim=-2), expected.detach())
     assert int(state["position"]) == n
+
+
+@pytest.mark.parametrize("name", [name for name in CAUSAL if is_recurrent(name)])
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            lambda state: {**state, "position": torch.tensor(-3)},
+            r"^state\['position'\]=-3: must be the number of tokens",
+        ),
+        (lambda state: {"position": state["position"]}, r"^state=\['position'\]: must hold"),
+        (lambda state: {k: v if k == "position" else v[:1] for k, v in state.items()}, r"shape=\(1, .*: must be \(2, "),
+        (
+            lambda state: {k: v if k == "position" else v.float() for k, v in state.items()},
+            "torch.float32 on cpu: must",
+        ),
+    ],
+    ids=["position", "empty", "batch", "dtype"],
+)
+def test_a_state_that_does_not_fit_is_refused_in_one_line(name, spoil, message):
+    mechanism, x = make(name, causal=True), draw(name, 2, 5, 0)
+    _, state = mechanism.prefill(*x)
+    with pytest.raises(ValueError, match=message) as caught:
+        mechanism.step(*(t[..., 0, :] for t in x), spoil(state))
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", [name for name in names() if not (name in CAUSAL and is_recurrent(name))])
@@ -218,6 +264,47 @@ def test_the_weights_shown_are_a_matrix_per_head(name, causal):
     assert w.isfinite().all()
     if causal:
         assert not w.triu(1).any()
+
+
+# The causal Informer selects as many queries as the data make it; what the others count is what runs.
+@pytest.mark.parametrize(("name", "causal"), [form for form in FORMS if form != ("informer", True)])
+@pytest.mark.parametrize("n", [1, 21, 48])
+def test_operations_are_those_that_pytorch_counts(name, causal, n):
+    mechanism, x = make(name, causal=causal, impl="chunked"), draw(name, 1, n, 0)
+    linear = sum(layer.weight.numel() for layer in mechanism.modules() if isinstance(layer, torch.nn.Linear))
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter, torch.no_grad():
+        mechanism(*x)
+    counted = counter.get_total_flops()
+    assert mechanism.flops(n) + 2 * n * linear == counted
+
+
+WITH_DROPOUT = [form for form in FORMS if "dropout" in config_class(form[0]).__dataclass_fields__]
+
+
+@pytest.mark.parametrize(("name", "causal"), WITH_DROPOUT)
+@each_impl
+def test_attention_dropout_acts_in_training_alone_and_keeps_the_mean(name, causal, impl):
+    torch.manual_seed(0)
+    mechanism, x = make(name, 1, causal=causal, impl=impl, dropout=0.2), draw(name, 1, 12, 1)
+    still = make(name, 1, causal=causal, impl=impl, dropout=0.0)
+    close(mechanism(*x), still(*x))
+    if mechanism_draws(still.train(), x):  # what training draws besides would hide the dropout
+        return
+    samples = torch.stack([mechanism.train()(*x).detach() for _ in range(300)])
+    assert samples.std(0).mean() > 1e-3 * samples.abs().mean()
+    if NORMALISED & {name}:  # the mean of a normalised sum is not the norm of its mean
+        return
+    error = (samples.mean(0) - mechanism.eval()(*x)) / (samples.std(0) / 300**0.5 + 1e-9)
+    assert error.abs().max() < 6
+
+
+# Their outputs are normalised after the dropout.
+NORMALISED = {"rela", "diag-rela"}
+
+
+def mechanism_draws(mechanism, x) -> bool:
+    """Whether training mode is random without dropout."""
+    return not torch.equal(mechanism(*x), mechanism(*x))
 
 
 @each_form

@@ -177,6 +177,8 @@ def test_each_form_is_the_formula_on_explicitly_turned_features(
     attention = make_tame(variant, 2, d, chunk, causal=causal, impl=impl, rotary=rotary)
     q, k, v = draw_qkv(2, 2, n, d, seed)
     mask = draw_mask(2, n, seed) if masked else None
+    if mask is not None:  # what stands at padded queries means nothing
+        q = q.masked_fill(mask[:, None, :, None], 0.0)
     allowed = attention.allowed(n, mask, q.device)
     see = torch.ones(n, n, dtype=torch.bool) if allowed is None else allowed
     c = attention.config

@@ -127,11 +127,6 @@ class BigBirdAttention(Attention):
         q, k = self.turned(q, k)
         return masked_softmax(q @ k.mT / self.config.head_dim**0.5, allowed)
 
-    def reference(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        if key_padding_mask is not None:  # its scores would be NaN before they are masked
-            q = q.masked_fill(key_padding_mask[:, None, :, None], 0.0)
-        return super().reference(q, k, v, key_padding_mask)
-
     # --- fast form ----------------------------------------------------------------------------------------
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
@@ -193,7 +188,8 @@ class BigBirdAttention(Attention):
         d, c = self.config.head_dim, self.config.block_size
         if length <= self.config.full_blocks * c:
             return 4 * length * length * d
-        return 4 * d * c * length * (5 + self.config.random_blocks + 2)
+        padded = -(-length // c) * c
+        return 4 * d * c * (padded * (5 + self.config.random_blocks) + 2 * length)
 
 
 def _gathered(x_BHGCD: Tensor, block_BHGK: Tensor) -> Tensor:
@@ -210,7 +206,7 @@ def _random_numbers(seed: Tensor, heads: int, rows: int, count: int) -> Tensor:
     device gets the same ones.
     """
     head, row, draw = (torch.arange(x, device=seed.device) for x in (heads, rows, count))
-    counter = (head[:, None, None] << 40) + (row[:, None] << 8) + draw
+    counter = (head[:, None, None] << 50) + (row[:, None] << 20) + draw
     return (_mixed(_mixed(seed) + counter) >> 20) & (2**31 - 1)
 
 

@@ -3,8 +3,8 @@
 Shapes: B batch, N length, D width of the model.
 
 A block is one branch: the model adds the residual connection and the norm around it. It subclasses ``AttentionBlock``
-and writes ``branch`` (reference or chunked form), ``flops`` and ``about``; for decoding ``empty``, ``state_after`` and
-``recurrence``. Where no causal form is published, its config sets ``causal_refusal``.
+and writes ``branch`` (reference or chunked form), ``flops`` and ``about``; for decoding ``state_shapes``,
+``state_after`` and ``recurrence``. Where no causal form is published, its config sets ``causal_refusal``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from transnormer_lib.attention.about import About
 from transnormer_lib.attention.interface import check_choice, check_count, check_flag, check_padding_mask
-from transnormer_lib.attention.recurrent import State, at_position, check_causal
+from transnormer_lib.attention.norms import wide_dtype
+from transnormer_lib.attention.recurrent import State, StateShapes, at_position, check_causal, check_state, empty_state
 
 BlockImpl = Literal["auto", "reference", "chunked"]
 
@@ -55,7 +56,7 @@ class AttentionBlock(nn.Module):
     @classmethod
     def is_recurrent(cls) -> bool:
         """Whether the causal form is a recurrence too, so that ``prefill`` and ``step`` exist."""
-        return cls.empty is not AttentionBlock.empty
+        return cls.state_shapes is not AttentionBlock.state_shapes
 
     # --- what a block writes ------------------------------------------------------------------------------
 
@@ -74,8 +75,8 @@ class AttentionBlock(nn.Module):
         """Draw the weights anew, from the generator given and nothing else."""
         raise NotImplementedError
 
-    def empty(self, batch: int, dtype: torch.dtype, device: torch.device | str) -> State:
-        """The state before the first token, "position" left out."""
+    def state_shapes(self) -> StateShapes:
+        """The names of the state's tensors and their shapes beyond [B]; they hold float32 for the half dtypes."""
         raise NotImplementedError
 
     def state_after(self, x_BND: Tensor) -> State:
@@ -133,7 +134,7 @@ class AttentionBlock(nn.Module):
         """
         self._check_recurrent()
         check_count("batch", batch)
-        return at_position(self.empty(batch, dtype, device), 0)
+        return empty_state(self.state_shapes(), (batch,), wide_dtype(dtype), device)
 
     @torch.no_grad()
     def prefill(self, x_BND: Tensor) -> tuple[Tensor, State]:
@@ -151,9 +152,7 @@ class AttentionBlock(nn.Module):
         """
         self._check_recurrent()
         self._check(x_BD, 2)
-        like = self.empty(x_BD.shape[0], x_BD.dtype, x_BD.device)
-        if set(state) != {*like, "position"}:
-            raise ValueError(f"state={sorted(state)}: must hold {', '.join(sorted({*like, 'position'}))}")
+        check_state(state, self.state_shapes(), wide_dtype(x_BD.dtype), "x", x_BD)
         position = int(state["position"])
         y, after = self.recurrence(x_BD, state, position)
         return y, at_position(after, position + 1)

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from transnormer_lib.attention.about import About
-from transnormer_lib.attention.feature_attention import FeatureAttention, check_positive
-from transnormer_lib.attention.interface import AttentionConfig, check_choice, check_count
+from transnormer_lib.attention.feature_attention import FeatureAttention
+from transnormer_lib.attention.interface import AttentionConfig, check_choice, check_count, check_length, check_positive
 from transnormer_lib.attention.linear import scale_rows
 from transnormer_lib.attention.registry import register
 
@@ -69,7 +69,7 @@ class CosformerAttention(FeatureAttention):
         self.floor = config.denominator_floor
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        self._check_length(k.shape[2])
+        check_length(k.shape[2], self.config.max_length)
         q, k = self.turned(q, k)
         angles_N = self._angles(k, 0)
         s = q.relu() @ k.relu().mT * (angles_N[:, None] - angles_N).cos()
@@ -83,7 +83,7 @@ class CosformerAttention(FeatureAttention):
         return torch.cat([q.relu() * angles_N1.cos(), q.relu() * angles_N1.sin()], -1)
 
     def key_features(self, k: Tensor, start: int) -> Tensor:
-        self._check_length(start + k.shape[2])
+        check_length(start + k.shape[2], self.config.max_length)
         return self.query_features(k, start)
 
     def _angles(self, x: Tensor, start: int) -> Tensor:
@@ -92,10 +92,6 @@ class CosformerAttention(FeatureAttention):
         longest = self.config.max_length if self.config.weights_by == "max_length" else n
         positions_N = torch.arange(start, start + n, dtype=x.dtype, device=x.device)
         return math.pi / 2 / longest * positions_N
-
-    def _check_length(self, length: int) -> None:
-        if length > self.config.max_length:
-            raise ValueError(f"length={length}: exceeds max_length={self.config.max_length}")
 
     def _check_recurrent(self) -> None:
         super()._check_recurrent()

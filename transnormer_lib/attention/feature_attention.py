@@ -9,8 +9,6 @@ Shapes: B batch, H heads, N length, D head_dim, M features.
 
 from __future__ import annotations
 
-import math
-
 from torch import Tensor
 
 from transnormer_lib.attention.blockwise import Product
@@ -19,12 +17,6 @@ from transnormer_lib.attention.interface import Attention
 from transnormer_lib.attention.linear import scale_rows
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.recurrent import State, StateShapes
-
-
-def check_positive(name: str, value: object) -> None:
-    """Refuse anything but a positive finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < math.inf:
-        raise ValueError(f"{name}={value!r}: must be a positive finite number")
 
 
 class FeatureAttention(Attention):
@@ -62,11 +54,11 @@ class FeatureAttention(Attention):
 
     def reference(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         self.begin()
-        return super().reference(_without(q, key_padding_mask), k, v, key_padding_mask)
+        return super().reference(q, k, v, key_padding_mask)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         self.begin()
-        q, k = self.turned(widen(_without(q, key_padding_mask)), widen(k))
+        q, k = self.turned(widen(q), widen(k))
         return self.product(q, k, widen(v), key_padding_mask)
 
     def product(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
@@ -98,8 +90,3 @@ class FeatureAttention(Attention):
         chunk_size = self.config.chunk_size if self.config.causal else None
         e = self.config.head_dim + (not self.config.causal)  # causal, the denominator is a sum and no product
         return product_flops(length, self.feature_count(), e, chunk_size) + self.feature_flops(length)
-
-
-def _without(q: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-    """q with its padding emptied: a NaN there, times a gradient of zero, would reach every key's."""
-    return q if key_padding_mask is None else q.masked_fill(key_padding_mask[:, None, :, None], 0.0)

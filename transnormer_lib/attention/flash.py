@@ -34,9 +34,9 @@ from torch import Tensor, nn
 
 from transnormer_lib.attention.about import About
 from transnormer_lib.attention.gated import GatedBlock, GatedConfig, Images, KeysAndValues
-from transnormer_lib.attention.interface import check_choice, check_count
+from transnormer_lib.attention.interface import check_choice, check_count, check_length
 from transnormer_lib.attention.norms import widen
-from transnormer_lib.attention.recurrent import State
+from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.rotary import Rotary
 
@@ -200,7 +200,7 @@ class Flash(_Flash):
         across = padded - c if self.config.causal else padded  # the first chunk has none before it
         return 2 * (s + e) * padded * c + 4 * across * s * e
 
-    def cache(self) -> dict[str, tuple[int, ...]]:
+    def cache(self) -> StateShapes:
         c, s, e = self.config.chunk_size, self.config.s, self.config.e
         return {"quad_keys": (c, s), "lin_keys": (c, s), "values": (c, e), "kv": (s, e)}
 
@@ -253,8 +253,8 @@ class FlashQuad(_Flash):
     )
 
     def check_length(self, length: int) -> None:
-        if self.table is not None and length > self.config.max_length:
-            raise ValueError(f"length={length}: exceeds max_length={self.config.max_length}")
+        if self.table is not None:
+            check_length(length, self.config.max_length)
 
     def attention_matrix(self, images: Images, allowed: Tensor) -> Tensor:
         q, k = images
@@ -279,7 +279,7 @@ class FlashQuad(_Flash):
     def mix_flops(self, length: int) -> int:
         return 2 * length * length * (self.config.s + self.config.e)
 
-    def cache(self) -> dict[str, tuple[int, ...]]:
+    def cache(self) -> StateShapes:
         self._check_divisor()
         return KeysAndValues.shapes(self.config.s, self.config.e)
 

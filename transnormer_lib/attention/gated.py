@@ -21,9 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transnormer_lib.attention.block import AttentionBlock, BlockConfig
-from transnormer_lib.attention.interface import _without_autocast, check_count, check_flag
-from transnormer_lib.attention.norms import wide_dtype, widen
-from transnormer_lib.attention.recurrent import State, with_room
+from transnormer_lib.attention.interface import check_count, check_flag, without_autocast
+from transnormer_lib.attention.norms import widen
+from transnormer_lib.attention.recurrent import GROWS, State, StateShapes, with_room
 from transnormer_lib.attention.rotary import build_rotary
 
 Images = tuple[Tensor, ...]  # the affine images of z, each [B, N, s]
@@ -95,7 +95,7 @@ class GatedBlock(AttentionBlock):
         """Operations of ``mix``."""
         raise NotImplementedError
 
-    def cache(self) -> dict[str, tuple[int, ...]]:
+    def cache(self) -> StateShapes:
         """The names of what is remembered between tokens, and the shapes beyond [B]."""
         raise NotImplementedError
 
@@ -124,7 +124,7 @@ class GatedBlock(AttentionBlock):
             first = torch.zeros_like(moved[:, :1]) if before_B1H is None else before_B1H
             x_BND = torch.cat([torch.cat([first, moved[:, :-1]], dim=1), kept], dim=-1)
         t = self.in_proj(x_BND)
-        with _without_autocast(t.device.type):
+        with without_autocast(t.device.type):
             e, s = self.config.e, self.config.s
             u, v, z = F.silu(widen(t)).split([e, e, s], dim=-1)
             if key_padding_mask is not None:
@@ -145,7 +145,7 @@ class GatedBlock(AttentionBlock):
         n, matrix = x_BND.shape[1], None
         self.check_length(n)
         u, v, images = self.project(x_BND, key_padding_mask)
-        with _without_autocast(x_BND.device.type):
+        with without_autocast(x_BND.device.type):
             if reference:
                 matrix = self.attention_matrix(images, self.allowed(n, key_padding_mask, x_BND.device))
                 o = self.dropout(matrix) @ v
@@ -165,23 +165,19 @@ class GatedBlock(AttentionBlock):
         check_count("length", length)
         return self.mix_flops(length)
 
-    def empty(self, batch: int, dtype: torch.dtype, device: torch.device | str) -> State:
-        shapes = self.cache()
-        if self.config.token_shift:
-            shapes = {**shapes, "before": (1, self.shifted_width)}
-        wide = wide_dtype(dtype)
-        return {name: torch.zeros(batch, *shape, dtype=wide, device=device) for name, shape in shapes.items()}
+    def state_shapes(self) -> StateShapes:
+        return {**self.cache(), **({"before": (1, self.shifted_width)} if self.config.token_shift else {})}
 
     def state_after(self, x_BND: Tensor) -> State:
         _, v, images = self.project(x_BND, None)
-        with _without_autocast(x_BND.device.type):
+        with without_autocast(x_BND.device.type):
             return self._with_last(self.remember(images, v), x_BND)
 
     def recurrence(self, x_BD: Tensor, state: State, position: int) -> tuple[Tensor, State]:
         self.check_length(position + 1)
         before = state["before"].to(x_BD.dtype) if self.config.token_shift else None
         u, v, images = self.project(x_BD[:, None], None, position, before)
-        with _without_autocast(x_BD.device.type):
+        with without_autocast(x_BD.device.type):
             o, after = self.mix_one(images, v, state, position)
             gated = (u * o).to(x_BD.dtype)
         return self.out_proj(gated)[:, 0], self._with_last(after, x_BD[:, None])
@@ -197,9 +193,9 @@ class KeysAndValues:
     """The growing cache of the blocks whose tokens see all earlier ones: keys [B, 1, L, s], values [B, 1, L, e]."""
 
     @staticmethod
-    def shapes(s: int, e: int) -> dict[str, tuple[int, ...]]:
-        """Room for a few tokens."""
-        return {"keys": (1, 16, s), "values": (1, 16, e)}
+    def shapes(s: int, e: int) -> StateShapes:
+        """Beyond [B]."""
+        return {"keys": (1, GROWS, s), "values": (1, GROWS, e)}
 
     @staticmethod
     def of(k_BNS: Tensor, v_BNE: Tensor) -> State:

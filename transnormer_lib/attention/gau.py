@@ -34,7 +34,7 @@ from torch import Tensor
 from transnormer_lib.attention.about import About
 from transnormer_lib.attention.gated import GatedBlock, GatedConfig, Images, KeysAndValues
 from transnormer_lib.attention.interface import check_choice, check_count, check_dropout, check_flag
-from transnormer_lib.attention.recurrent import State
+from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
 
@@ -157,7 +157,7 @@ class GAU(GatedBlock):
     def mix_flops(self, length: int) -> int:
         return 2 * length * length * (self.config.s + self.config.e)
 
-    def cache(self) -> dict[str, tuple[int, ...]]:
+    def cache(self) -> StateShapes:
         return KeysAndValues.shapes(self.config.s, self.config.e)
 
     def remember(self, images: Images, v_BNE: Tensor) -> State:

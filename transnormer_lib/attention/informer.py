@@ -25,6 +25,7 @@ Shapes: B batch, H heads, N length, D head_dim, S selected queries, F fractions,
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,7 +35,7 @@ from torch import Tensor
 
 from transnormer_lib.attention.about import About
 from transnormer_lib.attention.interface import Attention, AttentionConfig, check_choice, check_count
-from transnormer_lib.attention.norms import wide_dtype, widen
+from transnormer_lib.attention.norms import KeepsFloat32, wide_dtype, widen
 from transnormer_lib.attention.query_blocks import by_query_blocks
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
@@ -72,7 +73,7 @@ def budget(factor: int, n: Tensor) -> Tensor:
 
 
 @register("informer", InformerConfig)
-class InformerAttention(Attention):
+class InformerAttention(KeepsFloat32, Attention):
     """ProbSparse attention. Its weights are the selected queries' softmax and the others' equal shares.
 
     The selection is piecewise constant: gradients reach q and k through the selected queries' softmax alone.
@@ -123,10 +124,14 @@ class InformerAttention(Attention):
         places_BN = (~real_BN).to(torch.uint8).argsort(dim=1, stable=True)
         return n_BN, places_BN
 
-    def _measured(self, largest: Tensor, total: Tensor, sizes: Tensor, n: Tensor) -> Tensor:
-        """M̄ from the largest of the sampled scores and their sum."""
-        divisor = sizes if self.config.mean_over == "sample" else n
-        return largest - total / divisor.clamp(min=1)
+    def _measured(self, first: Tensor, largest: Tensor, total: Tensor, sizes: Tensor, n: Tensor) -> Tensor:
+        """M̄ from the first of the sampled scores, and the largest and the sum of all minus the first.
+
+        So that queries whose sample is one key over and over measure exactly zero, and not what rounding makes of it.
+        """
+        if self.config.mean_over == "sample":
+            return largest - total / sizes.clamp(min=1)
+        return first + largest - (total + sizes * first) / n.clamp(min=1)
 
     @torch.no_grad()
     def _selected(self, q: Tensor, k: Tensor, real_BN: Tensor) -> tuple[Tensor, Tensor]:
@@ -134,14 +139,16 @@ class InformerAttention(Attention):
         n_BN, places_BN = self._sampled_from(real_BN)
         token_BNU, counts_BNU = self._sample(n_BN, places_BN)
         largest = torch.full(q.shape[:3], -torch.inf, dtype=q.dtype, device=q.device)
-        total = torch.zeros_like(largest)
+        first, total = None, torch.zeros_like(largest)
         for token_BN, counts_BN in zip(token_BNU.unbind(-1), counts_BNU.unbind(-1), strict=True):
             sampled = k.gather(2, token_BN[:, None, :, None].expand(-1, k.shape[1], -1, k.shape[3]))
             s = (q * sampled).sum(-1)
+            first = s if first is None else first
+            s = s - first
             largest = torch.maximum(largest, s.masked_fill(~counts_BN[:, None], -torch.inf))
             total = total + s.masked_fill(~counts_BN[:, None], 0.0)
         sizes_BN = counts_BNU.sum(-1)
-        m_BHN = self._measured(largest, total, sizes_BN[:, None], n_BN[:, None])
+        m_BHN = self._measured(total if first is None else first, largest, total, sizes_BN[:, None], n_BN[:, None])
         m_BHN = m_BHN.masked_fill(~(real_BN & (sizes_BN > 0))[:, None], -torch.inf)
         if self.config.by_prefix:
             larger = earlier_at_least(m_BHN)
@@ -157,7 +164,6 @@ class InformerAttention(Attention):
         n = q.shape[2]
         seen_BNN = torch.ones(1, n, n, dtype=torch.bool, device=q.device) if allowed is None else allowed
         seen_BNN = seen_BNN.view(-1, *seen_BNN.shape[-2:]).expand(q.shape[0], n, n)
-        q = q.masked_fill(~seen_BNN.diagonal(dim1=-2, dim2=-1)[:, None, :, None], 0.0)  # padding may hold anything
         s = q @ k.mT * self.config.head_dim**-0.5
         selected = self._selected_by_comparison(s, seen_BNN)
         share = seen_BNN[:, None].to(s.dtype)
@@ -173,9 +179,11 @@ class InformerAttention(Attention):
         token_BNU, counts_BNU = self._sample(n_BN, places_BN)
         sampled = s_BHNN.gather(-1, token_BNU[:, None].expand(-1, *s_BHNN.shape[1:3], -1))
         counts = counts_BNU[:, None]
+        first = sampled[..., 0] if counts.shape[-1] else sampled.sum(-1)
+        sampled = sampled - first[..., None]
         largest = sampled.masked_fill(~counts, -torch.inf).amax(-1) if counts.shape[-1] else sampled.sum(-1)
         total = sampled.masked_fill(~counts, 0.0).sum(-1)
-        m = self._measured(largest, total, counts.sum(-1), n_BN[:, None])
+        m = self._measured(first, largest, total, counts.sum(-1), n_BN[:, None])
         position = torch.arange(s_BHNN.shape[-1], device=s_BHNN.device)
         earlier = position[None, :] < position[:, None]
         ahead = m[..., None, :] > m[..., :, None]
@@ -192,7 +200,6 @@ class InformerAttention(Attention):
         real_BN = torch.ones(q.shape[0], n, dtype=torch.bool, device=q.device)
         if key_padding_mask is not None:
             real_BN = ~key_padding_mask
-            q = q.masked_fill(key_padding_mask[:, None, :, None], 0.0)
         selected, _ = self._selected(q, k, real_BN)
         lazy = self._lazy(v, real_BN)
         if self.config.by_prefix:
@@ -200,7 +207,7 @@ class InformerAttention(Attention):
         else:
             most = int(budget(self.config.factor, torch.tensor(n)))
         if not most:
-            return lazy
+            return lazy + (q[..., :0].sum() + k[..., :0].sum())  # a gradient of zero
         token_BHS = selected.to(torch.uint8).argsort(dim=-1, descending=True, stable=True)[..., :most]
         index = token_BHS[..., None].expand(-1, -1, -1, q.shape[3])
         q_BHSD = q.gather(2, index) * self.config.head_dim**-0.5
@@ -215,7 +222,7 @@ class InformerAttention(Attention):
             return masked_softmax(q_BHSD[:, :, some] @ k.mT, allowed) @ v
 
         block = self.config.chunk_size if self.config.causal else most
-        o_BHSD = by_query_blocks(attended, most, block)
+        o_BHSD = by_query_blocks(attended, q_BHSD, block)
         # Heads differ in how many they select: what fills them up keeps what it has.
         kept = torch.where(selected.gather(2, token_BHS)[..., None], o_BHSD, lazy.gather(2, index))
         return lazy.scatter(2, index, kept)
@@ -229,9 +236,14 @@ class InformerAttention(Attention):
         return total / n.clamp(min=1) if self.config.lazy == "mean" else total
 
     def head_flops(self, length: int) -> int:
+        """Of the scores of the selected queries; those of the sample are sums of elementwise products.
+
+        How many a causal layer selects depends on the data: counted are those of measurements in random order.
+        """
         u = int(budget(self.config.factor, torch.tensor(length)))
-        sampled = int(budget(self.config.sampling_factor, torch.tensor(length)))
-        return 2 * length * self.config.head_dim * (sampled + 2 * u)
+        if self.config.by_prefix:
+            u = min(length, max(u, round(self.config.factor * math.log(length) ** 2 / 2)))
+        return 4 * length * self.config.head_dim * u
 
 
 def earlier_at_least(m: Tensor) -> Tensor:

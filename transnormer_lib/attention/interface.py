@@ -21,6 +21,7 @@ This file holds no mechanism and no arithmetic but ``matrix @ values``.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, overload
@@ -67,6 +68,18 @@ def check_dropout(value: object) -> None:
         raise ValueError(f"dropout={value!r}: must be in [0, 1)")
 
 
+def check_positive(name: str, value: object) -> None:
+    """Refuse anything but a positive finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < math.inf:
+        raise ValueError(f"{name}={value!r}: must be a positive finite number")
+
+
+def check_length(length: int, max_length: int) -> None:
+    """Refuse a sequence that is longer than a mechanism was built for."""
+    if length > max_length:
+        raise ValueError(f"length={length}: exceeds max_length={max_length}")
+
+
 def check_flag(name: str, value: object) -> None:
     """Refuse anything but True and False."""
     if not isinstance(value, bool):
@@ -84,7 +97,7 @@ class AttentionConfig:
     head_dim: int  # D
     causal: bool = False  # a query sees itself and what stands before it
     impl: Impl = "auto"  # triton where a kernel for the device exists, else chunked
-    chunk_size: int = 64  # tokens per chunk of the causal chunked product; softmax and diag have none
+    chunk_size: int = 64  # tokens per chunk of a causal product, queries per block; not every mechanism has them
     rotary: RotaryName = "none"  # turns queries and keys by their positions; released TransNormer: lrpe
 
     def __post_init__(self) -> None:
@@ -189,7 +202,7 @@ class Attention(nn.Module):
         """
         self._check_recurrent()
         check_count("batch", batch)
-        return empty_state(self.state_shapes(), batch, self.config.heads, self.state_dtype(dtype), device)
+        return empty_state(self.state_shapes(), (batch, self.config.heads), self.state_dtype(dtype), device)
 
     @torch.no_grad()
     def prefill(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, State]:
@@ -199,7 +212,7 @@ class Attention(nn.Module):
         """
         self._check_recurrent()
         o = self(q, k, v)
-        with _without_autocast(q.device.type):
+        with without_autocast(q.device.type):
             return o, at_position(self.state_after(k, v), q.shape[2])
 
     @torch.no_grad()
@@ -211,9 +224,9 @@ class Attention(nn.Module):
         """
         self._check_recurrent()
         check_step(self.config.heads, self.config.head_dim, q_BHD, k_BHD, v_BHD)
-        check_state(state, self.state_shapes(), self.state_dtype(q_BHD.dtype), q_BHD)
+        check_state(state, self.state_shapes(), self.state_dtype(q_BHD.dtype), "q", q_BHD)
         position = int(state["position"])
-        with _without_autocast(q_BHD.device.type):
+        with without_autocast(q_BHD.device.type):
             o_BH1D, after = self.recurrence(q_BHD[:, :, None], k_BHD[:, :, None], v_BHD[:, :, None], state, position)
         return o_BH1D[:, :, 0].to(q_BHD.dtype), at_position(after, position + 1)
 
@@ -300,8 +313,8 @@ class Attention(nn.Module):
         """o_BHND for q, k, v of shape [B, H, N, D]; with ``return_weights`` (o_BHND, w_BHNN).
 
         ``key_padding_mask`` [B, N] is True on padding: such a key contributes nothing to any output,
-        whatever its content. A query that may see no key gets zeros. Padded queries get an output too, which
-        means nothing. Half-precision inputs are summed in float32 and returned in their own dtype.
+        whatever its content. A query that may see no key gets zeros. Padded queries get an output too, made
+        of zeros, which means nothing. Half-precision inputs are summed in float32 and returned in their own dtype.
         ``return_weights`` is for analysis: it takes the reference form and memory quadratic in N, and shows the
         weights before dropout.
         Raises ValueError or TypeError where shapes, dtypes, devices or the mask do not fit.
@@ -309,13 +322,13 @@ class Attention(nn.Module):
         check_inputs(self.config, q, k, v, key_padding_mask)
         impl = "reference" if return_weights else self.resolve_impl(q.device, q.dtype)
         if impl == "triton":
-            with _without_autocast(q.device.type):
+            with without_autocast(q.device.type):
                 return self.kernels[q.device.type](self, q, k, v, key_padding_mask)
         if key_padding_mask is not None:
             # A weight of zero does not silence a NaN: padding is emptied before anything reads it.
             padding_B1N1 = key_padding_mask[:, None, :, None]
-            k, v = k.masked_fill(padding_B1N1, 0.0), v.masked_fill(padding_B1N1, 0.0)
-        with _without_autocast(q.device.type):
+            q, k, v = (x.masked_fill(padding_B1N1, 0.0) for x in (q, k, v))
+        with without_autocast(q.device.type):
             if impl == "chunked":
                 return self.chunked(q, k, v, key_padding_mask).to(q.dtype)
             o, matrix = self.reference(q, k, v, key_padding_mask)
@@ -327,9 +340,9 @@ class Attention(nn.Module):
         return str(self.config)
 
 
-def _without_autocast(device_type: str) -> contextlib.AbstractContextManager[Any]:
+def without_autocast(device_type: str) -> contextlib.AbstractContextManager[Any]:
     """Keep autocast from undoing the float32 sums; nothing where it is off, since entering it costs time."""
-    if torch.is_autocast_enabled(device_type):
+    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return contextlib.nullcontext()
 

@@ -10,9 +10,12 @@ Shapes: B batch, H heads, N length, D head_dim, M landmarks, L real tokens of on
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
+
+NormsOf = Literal["matrix", "batch"]  # what bounds the iterative inverse: each matrix's norms, or the batch's largest
 
 
 def real_tokens(allowed: Tensor | None, q: Tensor) -> Tensor:
@@ -20,11 +23,6 @@ def real_tokens(allowed: Tensor | None, q: Tensor) -> Tensor:
     if allowed is None:
         return torch.ones(q.shape[0], q.shape[2], dtype=torch.bool, device=q.device)
     return allowed[:, 0, 0].expand(q.shape[0], -1)
-
-
-def empty_padding(x: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-    """x [B, H, N, D] with zeros on padding, which may hold anything, NaN too."""
-    return x if key_padding_mask is None else x.masked_fill(key_padding_mask[:, None, :, None], 0.0)
 
 
 def ranks_and_counts(key_padding_mask: Tensor | None, n: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -35,7 +35,6 @@ from torch import Tensor, nn
 from transnormer_lib.attention.about import About
 from transnormer_lib.attention.interface import Attention, AttentionConfig, check_choice, check_count, check_flag
 from transnormer_lib.attention.landmarks import (
-    empty_padding,
     mean_of_segments,
     real_tokens,
     segment_means,
@@ -151,7 +150,7 @@ class Lara(Attention):
         return sequence_by_sequence(estimate, q, k, real_tokens(allowed, q), noise_BHCD)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.turned(widen(empty_padding(q, key_padding_mask)), widen(k))
+        q, k = self.turned(widen(q), widen(k))
         root = self.config.head_dim**-0.5
         means, is_landmark = segment_means(self.config.landmarks, key_padding_mask, q)
         means = means[:, None]  # the same for all heads
@@ -171,6 +170,8 @@ class Lara(Attention):
         own = log_mu_BHCC.diagonal(dim1=-2, dim2=-1)[..., None]
         all_proposals = _logsumexp(log_mu_BHCC, columns)
         log_alpha = own - all_proposals
+        if columns is not None:  # what is no landmark has no bound here, and its exponential would be infinite
+            log_alpha = log_alpha.masked_fill(~columns.mT, 0.0)
         if self.config.weighting == "optimal":
             t = masked_softmax(root * (q_BHCD @ q.mT), keys)  # padded queries are padded keys; no landmark: zeros
             count = t.shape[-2] if columns is None else columns.sum(-1, keepdim=True).clamp(min=1)

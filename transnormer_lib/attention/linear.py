@@ -11,7 +11,6 @@ Shapes: B batch, H heads, N length, D head_dim.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,7 +23,7 @@ from transnormer_lib.attention.about import About
 from transnormer_lib.attention.blockwise import Product, operand_dtype
 from transnormer_lib.attention.chunked import causal_attention, full_product, product_and_normaliser, product_flops
 from transnormer_lib.attention.feature_maps import feature_map
-from transnormer_lib.attention.interface import Attention, AttentionConfig, Kernel
+from transnormer_lib.attention.interface import Attention, AttentionConfig, Kernel, check_positive
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
@@ -149,9 +148,7 @@ class LinearConfig(UnscaledLinearConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        floor = self.denominator_floor
-        if isinstance(floor, bool) or not isinstance(floor, (int, float)) or not 0.0 < floor < math.inf:
-            raise ValueError(f"denominator_floor={floor!r}: must be a positive finite number")
+        check_positive("denominator_floor", self.denominator_floor)
 
 
 @register("linear", LinearConfig)

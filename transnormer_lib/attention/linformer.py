@@ -22,7 +22,14 @@ import torch
 from torch import Tensor, nn
 
 from transnormer_lib.attention.about import About
-from transnormer_lib.attention.interface import Attention, AttentionConfig, check_count, check_dropout, check_flag
+from transnormer_lib.attention.interface import (
+    Attention,
+    AttentionConfig,
+    check_count,
+    check_dropout,
+    check_flag,
+    check_length,
+)
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.registry import register
 
@@ -79,8 +86,7 @@ class Linformer(Attention):
 
     def projections(self, n: int) -> tuple[Tensor, Tensor]:
         """(E, F) for a sequence of n tokens, both [n, P]. Raises ValueError beyond ``max_length``."""
-        if n > self.config.max_length:
-            raise ValueError(f"length={n}: exceeds max_length={self.config.max_length}")
+        check_length(n, self.config.max_length)
         e = widen(self.e_NP[:n])
         return e, e if self.f_NP is None else widen(self.f_NP[:n])
 
@@ -97,13 +103,10 @@ class Linformer(Attention):
     def reference(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         # Dropout is of the softmax, as in the chunked form, not of its product with F; the rest is the base's.
         allowed = self.allowed(q.shape[2], key_padding_mask, q.device)
-        q = q if allowed is None else q.masked_fill(~allowed.mT, 0.0)
         p, f = self.mixture_weights(widen(q), widen(k))
         return _without(self.dropout(p) @ f.mT, allowed) @ widen(v), _without(p @ f.mT, allowed)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        if key_padding_mask is not None:
-            q = q.masked_fill(key_padding_mask[:, None, :, None], 0.0)
         q, k = self.turned(widen(q), widen(k))
         e, f = self.projections(q.shape[2])
         keys_BHPD, values_BHPD = e.mT @ k, f.mT @ widen(v)

@@ -56,7 +56,7 @@ class TransformerLSConfig(AttentionConfig):
     rank: int | None = None  # r: compressed keys per head, causally per segment; released: 32, causal 1
     reach: int | None = None  # bidirectional: what a segment sees on either side; published: w/2
     segment_size: int = 32  # l, causal: tokens that are compressed together; released: 32
-    memory: int = 512  # causal: how far back compressed tokens are seen, whole segments; released: 512
+    memory: int | None = None  # causal: how far back compressed tokens are seen; None, released: 512, in whole segments
     relative_positions: bool | None = None  # released: with the causal form; None: there, unless ``rotary``
     normalise_first: bool = False  # what is compressed is normalised: released bidirectional code, not Eq. 6
     dropout: float = 0.0  # of the attention matrix, in training
@@ -71,15 +71,19 @@ class TransformerLSConfig(AttentionConfig):
             if self.causal:
                 raise ValueError(f"reach={self.reach}: is of the bidirectional form, the causal one has its window")
         check_count("segment_size", self.segment_size)
-        check_count("memory", self.memory)
-        if self.memory % self.segment_size:
-            raise ValueError(f"memory={self.memory}: must be a multiple of segment_size={self.segment_size}")
+        if self.memory is not None:
+            check_count("memory", self.memory)
+            if self.memory % self.segment_size:
+                raise ValueError(f"memory={self.memory}: must be a multiple of segment_size={self.segment_size}")
         if self.relative_positions is not None:
             check_flag("relative_positions", self.relative_positions)
             if self.relative_positions and not self.causal:
                 raise ValueError("relative_positions=True: only the causal form has published ones")
         if self.positions_inside and self.heads * self.head_dim % 2:
-            raise ValueError(f"head_dim={self.head_dim}: heads × head_dim must be even with relative_positions=True")
+            raise ValueError(
+                f"head_dim={self.head_dim}: heads × head_dim must be even with relative positions, which a causal form "
+                "has unless relative_positions=False"
+            )
         check_flag("normalise_first", self.normalise_first)
         if self.normalise_first and self.causal:
             raise ValueError("normalise_first=True: is of the bidirectional form, the released causal one has Eq. 6")
@@ -102,6 +106,11 @@ class TransformerLSConfig(AttentionConfig):
             return self.near - 1, 0
         side = max(self.near // 2, 1) if self.reach is None else self.reach
         return side, side
+
+    @property
+    def far(self) -> int:
+        """``memory`` with None replaced."""
+        return self.memory or max(512 // self.segment_size, 1) * self.segment_size
 
     @property
     def positions_inside(self) -> bool:
@@ -195,7 +204,7 @@ class TransformerLSAttention(Attention):
     @property
     def far_count(self) -> int:
         """L, causal: how many compressed keys a query may see."""
-        return self.config.memory // self.config.segment_size * self.config.columns
+        return self.config.far // self.config.segment_size * self.config.columns
 
     def column_scores(self, k: Tensor) -> Tensor:
         """K W^P before the softmax: [B, H, N, R] of k [B, H, N, D]."""
@@ -216,8 +225,6 @@ class TransformerLSAttention(Attention):
     def reference(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Two matrices of one softmax: the norms make the output no product of one matrix and the values."""
         q, k, v = widen(q), widen(k), widen(v)
-        if key_padding_mask is not None:
-            q = q.masked_fill(key_padding_mask[:, None, :, None], 0.0)
         q, k = self.turned(q, k)
         n, segment, causal = q.shape[2], self.config.segment_size, self.config.causal
         rank_BN = ranks(n, key_padding_mask, q.device)
@@ -238,7 +245,7 @@ class TransformerLSAttention(Attention):
         if causal:
             own = query // segment
             of = torch.arange(segments, device=q.device).repeat_interleave(self.config.columns)
-            far_B1NL = far_B1NL & (of < own) & (of >= own - self.config.memory // segment)
+            far_B1NL = far_B1NL & (of < own) & (of >= own - self.config.far // segment)
 
         local_k, local_v = self._normed(self.local_norm, k), self._normed(self.local_norm, v)
         if self.config.normalise_first:
@@ -293,7 +300,7 @@ class TransformerLSAttention(Attention):
         projection = blocks(self.column_scores(k), size).softmax(-2).mT  # [B, H, G, R, C]; a last, ragged G is not seen
         q_BHGCD = blocks(q, size)
         count = q_BHGCD.shape[2]
-        reach = min(self.config.memory // size, count)
+        reach = min(self.config.far // size, count)
         # The segments before each one: what stands before the first token takes part in nothing.
         far_k, far_v = (
             neighbourhoods(
@@ -340,7 +347,7 @@ class TransformerLSAttention(Attention):
         padded = -(-length // size) * size
         if not self.config.causal:
             return 4 * d * (r * length + (r + size + before + after) * padded)
-        reach = min(self.config.memory // size, padded // size) * r
+        reach = min(self.config.far // size, padded // size) * r
         before = min(before, length)
         products = 4 * d * padded * (r + reach + before + size)
         if self.relative is None:
@@ -366,7 +373,7 @@ class TransformerLSAttention(Attention):
             state[f"near_{name}"] = F.pad(recent, (0, 0, w - recent.shape[2], 0)).contiguous()
             state[f"segment_{name}"] = F.pad(x[:, :, whole:], (0, 0, 0, size - (n - whole))).contiguous()
             state[f"far_{name}"] = k.new_zeros(*k.shape[:2], self.far_count, k.shape[3])
-        start = max(0, whole - self.config.memory)  # of the segments in reach
+        start = max(0, whole - self.config.far)  # of the segments in reach
         if start < whole:
             self._remember(state, k[:, :, start:whole], v[:, :, start:whole])
         return state

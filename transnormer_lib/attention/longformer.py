@@ -117,14 +117,15 @@ class LongformerAttention(Attention):
         return projected
 
     def inputs(self, q: Tensor, k: Tensor, v: Tensor, start: int = 0) -> tuple[Tensor, ...]:
-        """(q, k, v, q_g, k_g, v_g), wide, queries and keys turned; without the last three where no token is global."""
-        q, k, v = widen(q), widen(k), widen(v)
-        turned_q, turned_k = self.turned(q, k, start=start)
-        if not self.config.first_tokens:
-            return turned_q, turned_k, v
-        q_g, k_g, v_g = self.for_global(q, k, v)
-        q_g, k_g = self.turned(q_g, k_g, start=start)
-        return turned_q, turned_k, v, q_g, k_g, v_g
+        """(q, k, v), wide, queries and keys turned."""
+        turned_q, turned_k = self.turned(widen(q), widen(k), start=start)
+        return turned_q, turned_k, widen(v)
+
+    def global_inputs(self, q: Tensor, k: Tensor, v: Tensor, start: int = 0) -> tuple[Tensor, ...]:
+        """(q_g, k_g, v_g) likewise; q may have fewer tokens than k and v."""
+        q_g, k_g, v_g = self.for_global(widen(q), widen(k), widen(v))
+        (q_g,), (k_g,) = self.turned(q_g, start=start), self.turned(k_g, start=start)
+        return q_g, k_g, v_g
 
     # --- specification ------------------------------------------------------------------------------------
 
@@ -144,14 +145,12 @@ class LongformerAttention(Attention):
 
     def reference(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """The rows of global tokens multiply other values than the rest: two matrices, of which each row has one."""
-        if key_padding_mask is not None:
-            q = q.masked_fill(key_padding_mask[:, None, :, None], 0.0)
         allowed = self.allowed(q.shape[2], key_padding_mask, q.device)
-        q, k, v, *of_global = self.inputs(q, k, v)
+        q_g, k_g, v_g = self.global_inputs(q, k, v) if self.config.first_tokens else (q, k, v)
+        q, k, v = self.inputs(q, k, v)
         matrix = self.attention_matrix(q, k, allowed)
-        if not of_global:
+        if not self.config.first_tokens:
             return self.finish(self.dropout(matrix) @ v), matrix
-        q_g, k_g, v_g = of_global
         is_global = (ranks(q.shape[2], key_padding_mask, q.device) < self.config.first_tokens)[:, None, :, None]
         matrix = torch.where(is_global, self.attention_matrix(q_g, k_g, allowed), matrix)
         dropped = self.dropout(matrix)
@@ -160,7 +159,13 @@ class LongformerAttention(Attention):
     # --- fast form ----------------------------------------------------------------------------------------
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        return self.finish(on_real_tokens(self._attend, self.inputs(q, k, v), key_padding_mask))
+        t, tensors = min(self.config.first_tokens, q.shape[2]), self.inputs(q, k, v)
+        if t:
+            if key_padding_mask is None:  # the global tokens stand in front: others need no global query
+                keys = slice(t if self.config.causal else None)  # causal, a global token sees none but such
+                q, k, v = q[:, :, :t], k[:, :, keys], v[:, :, keys]
+            tensors = (*tensors, *self.global_inputs(q, k, v))
+        return self.finish(on_real_tokens(self._attend, tensors, key_padding_mask))
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, *rest: Tensor) -> Tensor:
         """The output for real tokens at the front; the last of ``rest`` is their number."""
@@ -170,7 +175,7 @@ class LongformerAttention(Attention):
         if not t:
             return o
         q_g, k_g, v_g = of_global
-        key_N = torch.arange(q.shape[2], device=q.device)
+        key_N = torch.arange(k_g.shape[2], device=q.device)
         allowed = (key_N < count_B[:, None])[:, None, None]
         if self.config.causal:
             allowed = allowed & (key_N <= torch.arange(t, device=q.device)[:, None])
@@ -178,8 +183,9 @@ class LongformerAttention(Attention):
         return torch.cat([p @ v_g, o[:, :, t:]], dim=2)
 
     def _block(self, n: int) -> int:
-        """C: some quarter of the window, so that few keys outside of it are scored."""
-        return max(1, min(sum(self.config.reach) // 4, n))
+        """C: about a quarter of the window, so that few keys outside of it are scored; blocks of one size fill n."""
+        size = max(1, self.config.window // 4)
+        return -(-n // -(-n // size))
 
     def _local(self, q: Tensor, k: Tensor, v: Tensor, count_B: Tensor, t: int) -> Tensor:
         """Windows and the first t keys in one softmax, [B, H, N, D]."""
@@ -205,11 +211,14 @@ class LongformerAttention(Attention):
         return o.flatten(2, 3)[:, :, :n]
 
     def head_flops(self, length: int) -> int:
+        """Without a mask, which hides what stands in front: with one, global projections are of all tokens."""
         d, t = self.config.head_dim, min(self.config.first_tokens, length)
         size = self._block(length)
+        padded = -(-length // size) * size
         keys = size + sum(min(side, length) for side in self.config.reach)
-        projections = 0 if self.global_weight is None else 6 * self.config.heads * d * d
-        return length * (4 * d * (keys + 2 * t) + projections)
+        global_keys = t if self.config.causal else length
+        projected = 0 if self.global_weight is None else t + 2 * global_keys
+        return 4 * d * (padded * (keys + t) + t * global_keys) + 2 * self.config.heads * d * d * projected
 
     # --- recurrence ---------------------------------------------------------------------------------------
 
@@ -220,7 +229,8 @@ class LongformerAttention(Attention):
 
     def state_after(self, k: Tensor, v: Tensor) -> State:
         w, t = self.config.window, self.config.first_tokens
-        _, k, v, *of_global = self.inputs(k, k, v)
+        of_global = self.global_inputs(k[:, :, :t], k[:, :, :t], v[:, :, :t]) if t else ()
+        _, k, v = self.inputs(k, k, v)
         last = {"keys": k[:, :, -w:], "values": v[:, :, -w:]}
         state = {name: F.pad(x, (0, 0, w - x.shape[2], 0)).contiguous() for name, x in last.items()}
         if t:
@@ -231,7 +241,8 @@ class LongformerAttention(Attention):
 
     def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
         w, t = self.config.window, self.config.first_tokens
-        q, k, v, *of_global = self.inputs(q, k, v, start=position)
+        of_global = self.global_inputs(q, k, v, start=position) if position < t else ()
+        q, k, v = self.inputs(q, k, v, start=position)
         keys, values = (torch.cat([state[x][:, :, 1:], new], 2) for x, new in (("keys", k), ("values", v)))
         after = {**state, "keys": keys, "values": values}
         if position < t:

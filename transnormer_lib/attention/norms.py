@@ -11,7 +11,8 @@ Half-precision inputs are normalised in float32 and returned in their own dtype.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -104,6 +105,17 @@ def check_norm(name: str, eps: float, eps_placement: str) -> None:
         raise ValueError(f"eps_placement={eps_placement!r}: must be 'inside' or 'outside' the root")
     if name != "rms" and eps_placement == "outside":
         raise ValueError(f"eps_placement='outside': only norm='rms' has this form, not norm={name!r}")
+
+
+class KeepsFloat32(nn.Module):
+    """Base of modules whose parameters and buffers, and those of their children, no cast makes half precision."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        def wide(x: Tensor) -> Tensor:
+            y = fn(x)
+            return y if y.dtype == wide_dtype(y.dtype) else widen(x).to(y.device)
+
+        return super()._apply(wide, recurse)
 
 
 class ScaleNorm(nn.Module):

@@ -20,7 +20,7 @@ Shapes: B batch, H heads, N length, D head_dim, M landmarks, W width of the conv
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -29,8 +29,8 @@ from torch import Tensor, nn
 from transnormer_lib.attention.about import About
 from transnormer_lib.attention.interface import Attention, AttentionConfig, check_choice, check_count
 from transnormer_lib.attention.landmarks import (
+    NormsOf,
     column_norm,
-    empty_padding,
     mean_of_segments,
     real_tokens,
     row_norm,
@@ -42,8 +42,6 @@ from transnormer_lib.attention.landmarks import (
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
-
-NormsOf = Literal["matrix", "batch"]
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,7 @@ class Nystromformer(Attention):
         return matrix
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.turned(widen(empty_padding(q, key_padding_mask)), widen(k))
+        q, k = self.turned(widen(q), widen(k))
         v = widen(v)
         q, k = q * self.config.head_dim**-0.25, k * self.config.head_dim**-0.25
         means, is_landmark = segment_means(self.config.landmarks, key_padding_mask, q)

@@ -39,8 +39,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transnormer_lib.attention.about import About
-from transnormer_lib.attention.feature_attention import FeatureAttention, check_positive
-from transnormer_lib.attention.interface import AttentionConfig, check_choice, check_count, check_flag
+from transnormer_lib.attention.feature_attention import FeatureAttention
+from transnormer_lib.attention.interface import AttentionConfig, check_choice, check_count, check_flag, check_positive
 from transnormer_lib.attention.linear import scale_rows
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.random_features import RandomProjection, RowNorms, check_redraw_interval
@@ -56,7 +56,7 @@ class PerformerConfig(AttentionConfig):
     kernel: Literal["softmax", "relu"] = "softmax"  # what φ(q)·φ(k) estimates
     orthogonal: bool = True  # rows of ω orthogonal in blocks of D, else independent
     row_norms: RowNorms = "chi"  # of orthogonal rows: as of Gaussian vectors, or all sqrt(D), which is biased
-    redraw_interval: int | None = 1000  # forward passes in training per draw of ω; None: never drawn anew
+    redraw_interval: int | None = 1000  # training steps per draw of ω; None: never drawn anew
     eps: float | None = None  # ε added to every feature; None: as released, 1e-4 for softmax and 1e-3 for relu
     stabiliser: Literal["seen", "all-keys"] = "seen"  # the keys whose maximum c is, of the softmax kernel
 
@@ -102,13 +102,14 @@ class PerformerAttention(FeatureAttention):
         self.projection = RandomProjection(shape, config.redraw_interval, config.orthogonal, config.row_norms)
         self.softmax_kernel = config.kernel == "softmax"
         self.eps = config.eps if config.eps is not None else (1e-4 if self.softmax_kernel else 1e-3)
+        self.floor = torch.finfo(torch.float32).tiny  # a denominator is at least M ε², however small ε is
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         self.projection.reset_parameters(generator)
 
     def begin(self) -> None:
         if self.training:
-            self.projection.advance()
+            self.projection.passed()
 
     def feature_count(self) -> int:
         return self.config.features

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from transnormer_lib.attention.interface import check_count
+from transnormer_lib.attention.norms import KeepsFloat32
 
 RowNorms = Literal["chi", "sqrt"]
 
@@ -46,12 +47,14 @@ def check_redraw_interval(value: object) -> None:
         check_count("redraw_interval", value)
 
 
-class RandomProjection(nn.Module):
+class RandomProjection(KeepsFloat32):
     """ω as a buffer, [M, D] for all heads or [H, M, D], and the rule by which it is drawn anew.
 
-    ``advance`` is called once per forward pass in training: it draws a new ω from torch's global generator after every
-    ``redraw_interval`` of them (None: never). ω and the number of passes since it was drawn are in the state dict, so
-    that a run that is resumed goes on as it would have. In evaluation ω stays as it is.
+    ``advance`` counts a training step and draws a new ω from torch's global generator after every ``redraw_interval``
+    of them (None: never). A mechanism calls ``passed`` in every forward pass in training, which advances; a trainer
+    that cuts a step into several passes, or repeats one, sets ``automatic`` to False and advances itself. ω and the
+    number of steps since it was drawn are in the state dict, so that a run that is resumed goes on as it would have. In
+    evaluation, and in the passes that activation checkpointing repeats, ω stays as it is.
     """
 
     omega: Tensor
@@ -69,6 +72,7 @@ class RandomProjection(nn.Module):
         self.orthogonal, self.row_norms = orthogonal, row_norms
         self.register_buffer("omega", torch.empty(shape))
         self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
+        self.automatic = True  # a forward pass is a step
         self._passes: int | None = None  # ``passes`` as a Python number: reading it from a GPU would wait for the GPU
         self.reset_parameters()
 
@@ -77,12 +81,19 @@ class RandomProjection(nn.Module):
         if self.omega.is_meta:
             return
         # A new tensor: an earlier pass may still need the old one for its gradient.
-        self.omega = self._draw(generator).to(self.omega)
+        with torch.inference_mode(False), torch.no_grad():
+            self.omega = self._draw(generator).to(self.omega.device, self.omega.dtype)
         self.passes.zero_()
         self._passes = 0
 
+    def passed(self) -> None:
+        """A forward pass in training begins."""
+        repeated = torch._C._current_graph_task_id() != -1  # in a backward pass
+        if self.automatic and not repeated:
+            self.advance()
+
     def advance(self) -> None:
-        """Count one forward pass in training, and draw a new ω where it is time for one."""
+        """Count one step, and draw a new ω where it is time for one."""
         if self.redraw_interval is None:
             return
         if self._passes is None:

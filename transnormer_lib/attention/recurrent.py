@@ -32,10 +32,10 @@ def at_position(state: State, position: int) -> State:
     return {**state, "position": torch.tensor(position, dtype=torch.int64)}
 
 
-def empty_state(shapes: StateShapes, batch: int, heads: int, dtype: torch.dtype, device: torch.device | str) -> State:
-    """The state of zeros before the first token."""
+def empty_state(shapes: StateShapes, leading: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> State:
+    """The state of zeros before the first token; ``leading`` are the dimensions in front of ``shapes``."""
     rooms = {name: [_SMALLEST_CACHE if size == GROWS else size for size in shape] for name, shape in shapes.items()}
-    tensors = {name: torch.zeros(batch, heads, *room, dtype=dtype, device=device) for name, room in rooms.items()}
+    tensors = {name: torch.zeros(*leading, *room, dtype=dtype, device=device) for name, room in rooms.items()}
     return at_position(tensors, 0)
 
 
@@ -61,29 +61,29 @@ def check_step(heads: int, head_dim: int, q_BHD: Tensor, k_BHD: Tensor, v_BHD: T
             raise ValueError(f"{name}.dtype={x.dtype}: must be a floating-point dtype, the same for q, k and v")
 
 
-def check_state(state: State, shapes: StateShapes, dtype: torch.dtype, q_BHD: Tensor) -> None:
-    """Refuse a state that was made for other tokens than q, or by another mechanism: ValueError in one line."""
+def check_state(state: State, shapes: StateShapes, dtype: torch.dtype, name_of_x: str, x: Tensor) -> None:
+    """Refuse a state made for other tokens than x [..., D], or by another mechanism: ValueError in one line."""
     if set(state) != {*shapes, "position"}:
         raise ValueError(f"state={sorted(state)}: must hold {', '.join(sorted({*shapes, 'position'}))}")
     position = state["position"]
     if position.dtype != torch.int64 or position.ndim or position < 0:
         raise ValueError(f"state['position']={position}: must be the number of tokens read, an int64 scalar")
     for name, shape in shapes.items():
-        x, expected = state[name], (*q_BHD.shape[:2], *shape)
-        fits = len(x.shape) == len(expected) and all(
-            size in (there, GROWS) for there, size in zip(x.shape, expected, strict=True)
+        held, expected = state[name], (*x.shape[:-1], *shape)
+        fits = len(held.shape) == len(expected) and all(
+            size in (there, GROWS) for there, size in zip(held.shape, expected, strict=True)
         )
         if not fits:
             sizes = ", ".join("any" if size == GROWS else str(size) for size in expected)
             raise ValueError(
-                f"state[{name!r}].shape={tuple(x.shape)}: must be ({sizes}) for q.shape={tuple(q_BHD.shape)}"
+                f"state[{name!r}].shape={tuple(held.shape)}: must be ({sizes}) for {name_of_x}.shape={tuple(x.shape)}"
             )
-        if GROWS in shape and x.shape[2] < position:
+        if GROWS in shape and held.shape[2] < position:
             raise ValueError(
-                f"state[{name!r}].shape={tuple(x.shape)}: has no room for state['position']={position} tokens"
+                f"state[{name!r}].shape={tuple(held.shape)}: has no room for state['position']={position} tokens"
             )
-        if x.dtype != dtype or x.device != q_BHD.device:
+        if held.dtype != dtype or held.device != x.device:
             raise ValueError(
-                f"state[{name!r}] is {x.dtype} on {x.device}: must be {dtype} on {q_BHD.device}, as for q of "
-                f"{q_BHD.dtype}"
+                f"state[{name!r}] is {held.dtype} on {held.device}: must be {dtype} on {x.device}, "
+                f"as for {name_of_x} of {x.dtype}"
             )

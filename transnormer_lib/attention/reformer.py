@@ -48,12 +48,14 @@ from transnormer_lib.attention.interface import (
     check_count,
     check_dropout,
     check_flag,
+    check_length,
 )
-from transnormer_lib.attention.norms import check_norm, rms_norm, wide_dtype, widen
+from transnormer_lib.attention.norms import KeepsFloat32, check_norm, rms_norm, wide_dtype, widen
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
 
 SELF_SCORE = -1e5  # Eq. 11; what a token's score with itself is replaced by
+_HASHED_AT_ONCE = 2**20  # tokens times buckets, per head: what hashing needs at a time
 _NOBODY, _NOTHING = -1, -2  # the chunk of a key, and of a query, on padding: they match no other
 
 
@@ -95,7 +97,7 @@ class ReformerConfig(AttentionConfig):
 
 
 @register("reformer", ReformerConfig)
-class ReformerAttention(Attention):
+class ReformerAttention(KeepsFloat32, Attention):
     """LSH attention. Its weights are the softmax over the union of the rounds.
 
     Time and memory are linear in N for a given number of buckets. The fast form sorts the tokens of a round by bucket,
@@ -126,11 +128,9 @@ class ReformerAttention(Attention):
 
     # --- what both forms share ------------------------------------------------------------------------------
 
-    def _queries_and_keys(self, q: Tensor, real_B1N1: Tensor | None) -> tuple[Tensor, Tensor]:
-        """q, turned and zero on padding, which may hold anything, and the keys made of it."""
+    def _queries_and_keys(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """q, turned, and the keys made of it."""
         (q,) = self.turned(q)
-        if real_B1N1 is not None:
-            q = q.masked_fill(~real_B1N1, 0.0)
         # Divided by the root of its mean of squares a vector has the length sqrt(D).
         power = -1.0 if self.config.scaled else -0.5
         return q, rms_norm(q, self.config.eps) * self.config.head_dim**power
@@ -140,17 +140,17 @@ class ReformerAttention(Attention):
         """h^(r)(q) [B, H, R, N]; padding has the number after the last."""
         rotations = torch.randn_like(self.rotations_HRDb) if self.training else self.rotations_HRDb
         rounds = []
-        for rotation_HDb in rotations.to(q.dtype).unbind(1):  # a round at a time: b may be large
-            rotated = q @ rotation_HDb
-            rounds.append(torch.cat([rotated, -rotated], dim=-1).argmax(-1))
+        some = max(1, _HASHED_AT_ONCE // self.config.bucket_count)  # tokens: b may grow with the length
+        for rotation_HDb in rotations.to(q.dtype).unbind(1):
+            rounds.append(torch.cat([_nearest(piece @ rotation_HDb) for piece in q.split(some, dim=2)], dim=2))
         buckets = torch.stack(rounds, dim=2)
         if real_B1N1 is not None:
             buckets = buckets.masked_fill(~real_B1N1.squeeze(-1)[:, :, None], self.config.bucket_count)
         return buckets
 
     def _check_length(self, n: int) -> None:
-        if self.config.buckets is None and n > self.config.max_length:
-            raise ValueError(f"length={n}: exceeds max_length={self.config.max_length}")
+        if self.config.buckets is None:
+            check_length(n, self.config.max_length)
 
     # --- the specification ----------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class ReformerAttention(Attention):
         if allowed is not None:
             seen = allowed.view(-1, *allowed.shape[-2:])
             real_B1N1 = seen.expand(-1, q.shape[2], -1).diagonal(dim1=-2, dim2=-1)[:, None, :, None]
-        q, k_of_q = self._queries_and_keys(q, real_B1N1)
+        q, k_of_q = self._queries_and_keys(q)
         count = self._found_by(self._buckets(q, real_B1N1))
         own = torch.eye(q.shape[2], dtype=torch.bool, device=q.device)
         s = (q @ k_of_q.mT).masked_fill(own, SELF_SCORE)
@@ -194,7 +194,7 @@ class ReformerAttention(Attention):
         self._check_length(q.shape[2])
         real_B1N1 = None if key_padding_mask is None else ~key_padding_mask[:, None, :, None]
         idle = widen(k)[..., :0].sum()  # zero, and a gradient of zero for k
-        q, k = self._queries_and_keys(widen(q), real_B1N1)
+        q, k = self._queries_and_keys(widen(q))
         order_BHRN, codes_BHR3N, last_BHR = self._chunks(self._buckets(q, real_B1N1))
         slots_BHRGM, windows_BHRGL, inside_BHRGL = self._windows(order_BHRN, last_BHR)
         with torch.no_grad():
@@ -268,7 +268,7 @@ class ReformerAttention(Attention):
     def _times_found(self, codes_BHR3N: Tensor, slots_BHRGM: Tensor, windows_BHRGL: Tensor) -> Tensor:
         """N_ij for the pairs of each round, at least 1: [B, H, R, G, M, W·M]."""
         shape = (*slots_BHRGM.shape, windows_BHRGL.shape[-1])
-        count = torch.zeros(shape, dtype=torch.uint8, device=codes_BHR3N.device)
+        count = torch.zeros(shape, dtype=torch.int16, device=codes_BHR3N.device)
         for codes_BHx3N in codes_BHR3N.split(1, dim=2):
             count += _match(codes_BHx3N.expand_as(codes_BHR3N), slots_BHRGM, windows_BHRGL)
         return count.clamp_(min=1)
@@ -280,6 +280,11 @@ class ReformerAttention(Attention):
         slots = -(-length // m) * m
         per_round = length * self.config.bucket_count // 2 + 2 * slots * reach * m
         return 2 * self.config.hashes * self.config.head_dim * per_round
+
+
+def _nearest(rotated: Tensor) -> Tensor:
+    """The number of the vertex that a rotated vector [..., b/2] is nearest to, the opposite ones counted after."""
+    return torch.cat([rotated, -rotated], dim=-1).argmax(-1)
 
 
 def _at(x_BHND: Tensor, token_BHRGL: Tensor) -> Tensor:

@@ -111,9 +111,7 @@ class ReLAttention(Attention):
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k = self.turned(widen(q), widen(k))
         q, v = q * self.config.head_dim**-0.5, widen(v)
-        # What stands on padding has value zero already, and needs no mask; a padded query may hold anything.
-        if key_padding_mask is not None:
-            q = q.masked_fill(key_padding_mask[:, None, :, None], 0.0)
+        # What stands on padding has value zero already, and needs no mask.
 
         def some(queries: slice) -> Tensor:
             seen = slice(queries.stop if self.config.causal else None)
@@ -123,7 +121,7 @@ class ReLAttention(Attention):
             return self.dropout(s.relu()) @ v[:, :, seen]
 
         random = self.training and self.config.dropout > 0
-        return self.finish(by_query_blocks(some, q.shape[2], self.config.chunk_size, random))
+        return self.finish(by_query_blocks(some, q, self.config.chunk_size, random))
 
     def state_shapes(self) -> StateShapes:
         return {"keys": (GROWS, self.config.head_dim), "values": (GROWS, self.config.head_dim)}
@@ -147,4 +145,8 @@ class ReLAttention(Attention):
         return self.finish(t), {"keys": keys, "values": values}
 
     def head_flops(self, length: int) -> int:
-        return 4 * length * length * self.config.head_dim
+        block = self.config.chunk_size
+        if not self.config.causal or length <= block:
+            return 4 * length * length * self.config.head_dim
+        pairs = sum((min(at + block, length) - at) * min(at + block, length) for at in range(0, length, block))
+        return 4 * pairs * self.config.head_dim

@@ -29,8 +29,8 @@ import torch
 from torch import Tensor, nn
 
 from transnormer_lib.attention.about import About
-from transnormer_lib.attention.feature_attention import FeatureAttention, check_positive
-from transnormer_lib.attention.interface import AttentionConfig, check_count
+from transnormer_lib.attention.feature_attention import FeatureAttention
+from transnormer_lib.attention.interface import AttentionConfig, check_count, check_positive
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.random_features import RandomProjection, check_redraw_interval
 from transnormer_lib.attention.registry import register
@@ -44,7 +44,7 @@ class RFAConfig(AttentionConfig):
     """Random Feature Attention."""
 
     features: int = 64  # M, of which there are 2M features; as released
-    redraw_interval: int | None = 1  # forward passes in training per draw of w̃; None: never drawn anew
+    redraw_interval: int | None = 1  # training steps per draw of w̃; None: never drawn anew
     denominator_floor: float = 1.0  # Δ_i, made of features scaled by 0.1, is clamped from below at this; as released
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class RFAAttention(FeatureAttention):
 
     def begin(self) -> None:
         if self.training:
-            self.projection.advance()
+            self.projection.passed()
 
     def feature_count(self) -> int:
         return 2 * self.config.features

@@ -12,13 +12,12 @@ Shapes: B batch, H heads, N length, D head_dim.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from transnormer_lib.attention.norms import wide_dtype, widen
+from transnormer_lib.attention.norms import KeepsFloat32, wide_dtype, widen
 
 RotaryName = Literal["none", "rope", "lrpe"]
 ROTARY_NAMES: tuple[str, ...] = ("none", "rope", "lrpe")
@@ -32,12 +31,13 @@ def check_rotary(rotary: object, head_dim: int) -> None:
         raise ValueError(f"head_dim={head_dim}: must be even with rotary={rotary!r}, which turns pairs of features")
 
 
-class Rotary(nn.Module):
+class Rotary(KeepsFloat32):
     """``lrpe`` where ``learned``, else ``rope``, which has no parameter, on q and k [..., N, D] with an even D.
 
     ``lrpe`` has the parameter ``theta`` [D/2] in radians per token, initially 10000^(−2m/D), and the persistent
     buffer ``reflection_D``, a unit vector. Without a generator the latter comes from torch's global random state.
-    Both stay in float32 where a model is cast to a half dtype.
+    Both stay in float32 where a model is cast to a half dtype: a position multiplies what θ is off by, and rounded to
+    bfloat16 that would be a radian at a distance of some 500.
     Raises ValueError for an odd ``head_dim``.
     """
 
@@ -78,14 +78,6 @@ class Rotary(nn.Module):
         back = -2 * u / u.square().sum()  # drawn in float32, u is no unit vector to float64
         reflected = [torch.addcmul(x, (x * u).sum(-1, keepdim=True), back) for x in map(widen, tensors)]
         return tuple(_turned(y, turns).to(x.dtype) for x, y in zip(tensors, reflected, strict=True))
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Rotary:
-        # A position multiplies what θ is off by: rounded to bfloat16 it would be a radian at a distance of some 500.
-        def wide(x: Tensor) -> Tensor:
-            y = fn(x)
-            return y if y.dtype == wide_dtype(y.dtype) else widen(x).to(y.device)
-
-        return super()._apply(wide, recurse)
 
     def angles(self, device: torch.device) -> Tensor:
         """θ [D/2] in radians per token: the learned ones, or RoFormer's in float64 on ``device``."""

@@ -27,10 +27,17 @@ import torch
 from torch import Tensor
 
 from transnormer_lib.attention.about import About
-from transnormer_lib.attention.interface import Attention, AttentionConfig, check_choice, check_count, check_dropout
+from transnormer_lib.attention.interface import (
+    Attention,
+    AttentionConfig,
+    check_choice,
+    check_count,
+    check_dropout,
+    check_positive,
+)
 from transnormer_lib.attention.landmarks import (
+    NormsOf,
     column_norm,
-    empty_padding,
     ranks_and_counts,
     real_tokens,
     schulz_flops,
@@ -38,7 +45,6 @@ from transnormer_lib.attention.landmarks import (
     sequence_by_sequence,
 )
 from transnormer_lib.attention.norms import widen
-from transnormer_lib.attention.nystromformer import NormsOf
 from transnormer_lib.attention.registry import register
 
 
@@ -84,12 +90,11 @@ class Kernelized(Attention):
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         q, k = self.turned(q, k)
-        q = q if allowed is None else q.masked_fill(~allowed.mT, 0.0)
         matrix = gaussian_of_differences(q, k)
         return matrix if allowed is None else matrix.masked_fill(~allowed, 0.0)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.turned(widen(empty_padding(q, key_padding_mask)), widen(k))
+        q, k = self.turned(widen(q), widen(k))
         return self.dropout(gaussian_kernel(q, k)) @ widen(v)  # the values of padding are zero
 
     def head_flops(self, length: int) -> int:
@@ -113,8 +118,7 @@ class SkyformerConfig(AttentionConfig):
         if self.landmarks % 2:
             raise ValueError(f"landmarks={self.landmarks}: must be even, half of them queries and half keys")
         check_count("iterations", self.iterations)
-        if isinstance(self.ridge, bool) or not isinstance(self.ridge, int | float) or not 0.0 < self.ridge < 1e6:
-            raise ValueError(f"ridge={self.ridge!r}: must be a positive finite number")
+        check_positive("ridge", self.ridge)
         check_choice("norms_of", self.norms_of, ("matrix", "batch"))
 
 
@@ -189,7 +193,7 @@ class Skyformer(Attention):
         return sequence_by_sequence(approximation, q, k, real_BN, places_B2M, is_landmark_BM, rank_BN)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.turned(widen(empty_padding(q, key_padding_mask)), widen(k))
+        q, k = self.turned(widen(q), widen(k))
         places_B2M, is_landmark_BM = self.places(key_padding_mask, q)
         at_q, at_k = places_B2M[:, None, :, :, None].unbind(2)  # [B, 1, M, 1]
         x = torch.cat([q.take_along_dim(at_q, 2), k.take_along_dim(at_k, 2)], dim=2)

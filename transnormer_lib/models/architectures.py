@@ -18,7 +18,7 @@ from transnormer_lib.data.vocabulary import PUBLISHED_SIZES
 from transnormer_lib.models.config import Kind, ModelConfig, one_of
 
 Recipe = Literal["paper", "released"]
-Surroundings = Literal["baseline", "transnormer", "gated"]
+Surroundings = Literal["baseline", "transnormer", "gated", "gau"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ _LINEAR = Layer("linear", {})
 _UNSCALED = Layer("linear-unscaled", {})
 _DIAG_T1, _DIAG_T2 = Layer("diag", {"scores": "rela"}), Layer("diag", {"scores": "softmax"})
 _NORM_T1, _NORM_T2 = Layer("norm", {"phi": "elu"}), Layer("norm", {"phi": "1+elu"})
+_GAU = Layer("gau", {"dropout": 0.1})
 _PERFORMER = Layer("performer", {"features": 64})  # as many as the released baseline has
 _FLASH, _FLASH_QUAD, _LS = Layer("flash", {}), Layer("flash-quad", {}), Layer("transformer-ls", {})
 
@@ -71,6 +72,8 @@ _ARCHITECTURES: Mapping[str, Architecture] = {
     "flash-quad": Architecture(_FLASH_QUAD, _FLASH_QUAD, "gated"),
     # Table 4's LS has a bias on its logits, which no other decoder has: without it, 159.19 M parameters, not 159.46 M
     "transformer-ls": Architecture(_LS, _LS, "baseline", {"output_bias": True}),
+    # GAU-α's surroundings: RMSNorm after each block, and no absolute positions
+    "gau": Architecture(_GAU, _GAU, "gau"),
 }
 
 
@@ -171,6 +174,8 @@ def architecture(
     }
     if transnormer:
         values |= {"feed_forward": "glu", "activation": "swish", "norm": "rms"}
+    if row.surroundings == "gau":
+        values |= {"norm_placement": "post", "norm": "rms", "positions": "none"}
     if row.surroundings == "gated":
         values |= {"norm_placement": "pre", "norm": "scale" if decoder else "layer"}
     if decoder:

@@ -37,8 +37,8 @@ class Backbone(nn.Module):
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw all weights anew, in a fixed order: ``config.init`` names the scheme of ``models.initialisation``.
 
-        Norms start as the identity. A mechanism's own weights come first and may be drawn over by the scheme; LRPE's
-        reflection is drawn last.
+        Norms are left as they are: they start as the identity. A mechanism's own weights come first and may be drawn
+        over by the scheme; LRPE's reflection is drawn last.
         """
         for module in self.modules():
             if isinstance(module, attention.Attention | attention.AttentionBlock):

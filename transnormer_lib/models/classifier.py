@@ -1,7 +1,7 @@
 """Sequence classifiers for every registered attention: an encoder stack, pooling, a small head.
 
 - Pooling ``mean`` runs over the real tokens alone. Divided by the padded length, as in the original Long Range Arena
-  harness, the mean would tell the model how long the input is. ``first`` takes the first token's hidden state.
+  harness, the mean would tell the model how long the input is. ``first`` takes the first real token's hidden state.
 - The head is a hidden layer with ReLU and a projection onto the classes (Long Range Arena: 64 → 128 → classes).
 - ``pairs``: two sequences through the same stack, and the head sees [a, b, a·b, a − b] (its Retrieval task).
 
@@ -91,7 +91,10 @@ class Classifier(Backbone):
     def _pooled(self, input_ids_BN: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         hidden_BND, _ = self.hidden(input_ids_BN, key_padding_mask)
         if self.classifier_config.pooling == "first":
-            return hidden_BND[:, 0]
+            if key_padding_mask is None:
+                return hidden_BND[:, 0]
+            first_B = (~key_padding_mask).int().argmax(1)
+            return hidden_BND[torch.arange(len(first_B), device=first_B.device), first_B]
         if key_padding_mask is None:
             return hidden_BND.mean(1)
         real_BN1 = ~key_padding_mask[..., None]

@@ -49,9 +49,9 @@ class ModelConfig:
     norm_eps_placement: EpsPlacement = "inside"  # of RMSNorm: Definition D.1; released: outside
     norm_placement: NormPlacement = "pre"
     positions: Positions = "sinusoidal"  # absolute, added to the embeddings
-    rotary: Rotary = "none"  # relative, inside every attention; released TransNormer: lrpe
+    rotary: Rotary = "none"  # relative, inside every attention; released TransNormer: lrpe; blocks have their own
     dropout: float = 0.0  # of the embeddings and of each branch before it is added
-    attention_dropout: float = 0.0  # of softmax's and DiagAttention's matrix; the linear kinds have none
+    attention_dropout: float = 0.0  # of the attention matrix, in the mechanisms that have one
     activation_dropout: float = 0.0  # inside the FFN or GLU
     scale_embedding: bool = True  # times √dim
     tied: bool = True  # the output projection is the embedding

@@ -81,6 +81,7 @@ class LanguageModel(Backbone):
             return self.head(hidden_BND, output_VD)
         return F.linear(hidden_BND, output_VD, self.output_bias)
 
+    @torch.no_grad()
     def prefill(self, input_ids_BN: Tensor) -> tuple[Tensor, ModelState]:
         """Logits [B, V] of the token after a prompt [B, N], and the state for :meth:`step`. Decoders only."""
         self._check_recurrent()
@@ -90,11 +91,12 @@ class LanguageModel(Backbone):
             states.append(state)
         return self._logits(self.final_norm(x[:, -1])), states
 
+    @torch.no_grad()
     def step(self, input_ids_B: Tensor, states: ModelState) -> tuple[Tensor, ModelState]:
         """Logits [B, V] after one more token per sequence, equal to ``forward``'s at that position.
 
-        Costs the same at every position where no block is softmax attention, whose cache grows. The states given in
-        are used up: their memory may be written to.
+        Costs the same at every position where no block keeps a cache that grows, as softmax attention does. The states
+        given in are used up: their memory may be written to.
         """
         self._check_recurrent()
         x = self.embed(input_ids_B[:, None], start=int(states[0]["position"]))[:, 0]

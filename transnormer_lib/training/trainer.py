@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from transnormer_lib.attention.random_features import RandomProjection
 from transnormer_lib.data.batches import IGNORE, Batch, Sampler, causal_batches, masked_batches
 from transnormer_lib.data.text import TextCorpus, load_text_corpus
 from transnormer_lib.models.language_model import LanguageModel, build_model
@@ -118,6 +119,10 @@ class _Training:
         # Without the wrapper for several processes, with the one for precision.
         self.local = self.accelerator.unwrap_model(self.model)
         self.parameters = [p for p in self.local.parameters() if p.requires_grad]
+        # Drawn anew by optimiser steps, whatever the number of passes that one takes, and not by a repeated one.
+        self.projections = [m for m in self.local.modules() if isinstance(m, RandomProjection)]
+        for projection in self.projections:
+            projection.automatic = False
         self.rate = factor(config.optimizer, config.steps)
         self.evaluate_after = validation_steps(config)
         self.recorder = GradientRecorder(self.local, config.optimizer.warmup) if config.gradients == "norms" else None
@@ -143,6 +148,8 @@ class _Training:
 
     def optimise(self) -> None:
         """One optimiser step. Nothing here waits for an accelerator, except under fp16."""
+        for projection in self.projections:
+            projection.advance()
         state = _random_state(self.accelerator.device)
         loss = self._backward(self._micro_batches())
         scaler = self.accelerator.scaler
