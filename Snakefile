@@ -2,15 +2,19 @@
 # (`transnormer report -- --executor slurm --jobs 50`). Started by `transnormer report`, which writes the plan that is
 # this workflow's config (transnormer_lib/report/pipeline.py). Stamps are all that Snakemake owns: it deletes the
 # outputs of failed jobs, and an executed notebook must survive a failed attempt to make it anew.
+#
+# `transnormer sweep` makes the target `sweep`: one job per training run, after the run that it starts from.
 
-STAMPS = f"reports/{config['preset']}/.stamps"
-JOBS = config["jobs"]
+STAMPS = config.get("stamps", f"reports/{config['preset']}/.stamps")
+JOBS = config.get("jobs", {})
+RUNS = config.get("runs", {})
 OPTIONS = "--root {config[root]:q} --preset {config[preset]}"
 
 
 wildcard_constraints:
     notebook=r"\d\d_\w+",
     share=r"\d+",
+    run=r"[\w.-]+",
 
 
 rule all:
@@ -45,3 +49,24 @@ rule notebook:
     shell:
         # exec: a shell between Snakemake and the guard would die of a signal before the guard has written its record
         "exec {config[python]:q} -m transnormer_lib.report.guard " + OPTIONS + " {wildcards.notebook}"
+
+
+rule sweep:
+    input:
+        expand(f"{STAMPS}/{{run}}.run", run=RUNS),
+
+
+# The run store decides whether there is anything to train; a run that diverges is a result.
+rule training:
+    input:
+        lambda wildcards: [f"{STAMPS}/{run}.run" for run in RUNS[wildcards.run]["after"]],
+    output:
+        touch(f"{STAMPS}/{{run}}.run"),
+    params:
+        file=lambda wildcards: RUNS[wildcards.run]["file"],
+    resources:
+        gpu=int(config["gpu"]),
+    shell:
+        # exec: the run itself hears of an interruption and writes a checkpoint
+        "exec env {config[environment]} {config[launcher]} -m transnormer_lib.training --accept-divergence"
+        " --store {config[store]:q} {params.file:q}"

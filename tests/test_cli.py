@@ -18,7 +18,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("command", ["report", "claims", "plan", "train", "bench"])
+@pytest.mark.parametrize("command", ["report", "claims", "plan", "train", "sweep", "bench", "data"])
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main([command, "--help"])

@@ -80,6 +80,21 @@ def _train(options: argparse.Namespace) -> int:
     return train_lacking(project, options.preset, notebooks, options.run_pattern, options.tracker, options.jobs)
 
 
+def _sweep(options: argparse.Namespace) -> int:
+    from transnormer_lib.report.project import find_project
+    from transnormer_lib.report.signals import on_ending
+
+    on_ending(signal.default_int_handler)
+    project = find_project(options.root)
+    preset, notebooks = project.preset(options.preset), project.select(options.only)
+    os.environ.update(preset.environment)  # before torch is imported
+    from transnormer_lib.report.sweep import sweep
+
+    return sweep(
+        project, options.preset, notebooks, options.run_pattern, options.cores, options.processes, options.snakemake
+    )
+
+
 def _bench(options: argparse.Namespace) -> int:
     from dataclasses import replace
 
@@ -152,6 +167,38 @@ def _plot_kernels(result: dict[str, Any], path: Path) -> None:
     write_text(path, figures.adaptive_svg(figure))
 
 
+def _data(options: argparse.Namespace) -> int:
+    import json
+
+    from transnormer_lib.report.project import find_project
+
+    for name, owner in (("json", "list"), ("accept", "check")):
+        if getattr(options, name) and options.what != owner:
+            raise _mistake(f"{name}: belongs to data {owner}, not to data {options.what}")
+    from transnormer_lib.data import sources
+    from transnormer_lib.report import data
+
+    try:
+        sources.data_root()
+    except sources.DataFault as fault:
+        raise _mistake(str(fault)) from fault
+    needed, heading = None, "every data set that the companion can read"
+    if options.preset is not None:
+        project = find_project(options.root)
+        project.preset(options.preset)
+        needed = data.needs(project, options.preset, project.select(options.only))
+        heading = f"what preset {options.preset!r} needs"
+    elif options.only:
+        raise _mistake("only: needs --preset, whose parameters name the data")
+    if options.what == "fetch":
+        return data.fetch(needed)
+    if options.what == "check":
+        return data.check(needed, accept=options.accept)
+    rows = data.entries(needed, hashed=True)
+    print(json.dumps(data.as_json(rows), indent=1) if options.json else data.listing(rows, heading))
+    return 0
+
+
 def _mistake(line: str) -> ValueError:
     from transnormer_lib.report.project import UserMistake
 
@@ -206,6 +253,35 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--tracker", metavar="NAME", help="also report to this tracker: tensorboard, wandb, ...")
     train.set_defaults(run=_train)
 
+    data = commands.add_parser("data", help="what data a preset needs, and whether they are here and right")
+    data.add_argument(
+        "what",
+        choices=("list", "fetch", "check"),
+        help="list: sizes, licences, fingerprints, where; fetch: from the Hub what is absent; check: read all of it",
+    )
+    data.add_argument("--preset", default=None, help="only what this scale needs (default: all data sets)")
+    data.add_argument("--root", type=Path, default=None, help=argparse.SUPPRESS)
+    data.add_argument("--only", nargs="+", metavar="NN", help="only what these notebooks of the preset need")
+    data.add_argument("--json", action="store_true", help="list: one object per split")
+    data.add_argument(
+        "--accept", action="store_true", help="check: record the fingerprints of files that were meant to change"
+    )
+    data.set_defaults(run=_data)
+
+    sweep = commands.add_parser(
+        "sweep",
+        parents=[common],
+        help="train the runs of a preset that the store lacks, a job of Snakemake each: here or on a cluster",
+        epilog="What follows -- goes to Snakemake: transnormer sweep --preset paper -- --executor slurm --jobs 50",
+    )
+    sweep.add_argument("--only", nargs="+", metavar="NN", help="notebooks by number or name (default: all)")
+    sweep.add_argument("--run", dest="run_pattern", metavar="PATTERN", help="runs whose name matches, like '*-seed0'")
+    sweep.add_argument(
+        "--cores", type=_positive, default=_cores(), help="jobs at a time (default: all cores it may use)"
+    )
+    sweep.add_argument("--processes", type=_positive, default=1, help="that share each run, by torchrun (default: 1)")
+    sweep.set_defaults(run=_sweep)
+
     bench = commands.add_parser(
         "bench", parents=[common], help="measure the speed of attention, of training or of the kernels here"
     )
@@ -245,7 +321,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(given[:end])
     options.snakemake = given[end + 1 :]
-    if options.snakemake and options.command != "report":
+    if options.snakemake and options.command not in ("report", "sweep"):
         parser.error(f"{options.command} takes nothing after --")
     try:
         return options.run(options)
@@ -256,12 +332,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("transnormer: interrupted", file=sys.stderr)
         return 130
     except ValueError as mistake:
+        from transnormer_lib.data.faults import DataFault
         from transnormer_lib.report.project import UserMistake
 
-        if not isinstance(mistake, UserMistake):
+        if not isinstance(mistake, UserMistake | DataFault):
             raise
         print(f"transnormer: {mistake}", file=sys.stderr)
-        return 2
+        return 2 if isinstance(mistake, UserMistake) else 1
 
 
 if __name__ == "__main__":

@@ -72,6 +72,12 @@ def test_a_training_benchmark_measures_every_architecture_and_where_the_time_goe
     assert [(share["step"], share["name"]) for share in result.details["quick"]] == [
         (step, name) for step, (_, names) in benchmarks.QUICK.items() for name in names
     ]
+    for row, timing in zip(result.details["throughput"], result.timings, strict=True):
+        assert (row["name"], row["length"]) == (timing.name, timing.length)
+        assert row["tokens_per_second"] == 64 / timing.median
+        assert row["peak_bytes"] > 0
+    for share in (*result.details["throughput"], *result.details["quick"]):
+        assert 0 < share["input_share"] < 1
     for share in result.details["quick"]:
         assert 0 < share["matrix_products"] < 1
         assert len(share["others"]) == 10

@@ -1,12 +1,42 @@
-"""The data tests keep what they derive in a folder of their own, never in the user's cache."""
+"""The data tests keep what they derive in a folder of their own, never in the user's cache, and open no connection."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+GIVEN_ROOT = os.environ.get("TRANSNORMER_DATA_ROOT")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRANSNORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.delenv("TRANSNORMER_DATA_ROOT", raising=False)
         yield
+
+
+@pytest.fixture
+def data_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty data root, an empty cache, an empty cache of the Hub, and no network."""
+    from huggingface_hub import constants
+
+    root = tmp_path / "root"
+    root.mkdir()
+    monkeypatch.setenv("TRANSNORMER_DATA_ROOT", str(root))
+    monkeypatch.setenv("TRANSNORMER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    return root
+
+
+@pytest.fixture
+def real_root(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The samples of real data: ``TRANSNORMER_DATA_ROOT``, else ``../shared/data``; skips where there are none."""
+    places = [Path(GIVEN_ROOT)] if GIVEN_ROOT else [Path(__file__).resolve().parents[3] / "shared" / "data"]
+    for place in places:
+        if place.is_dir():
+            monkeypatch.setenv("TRANSNORMER_DATA_ROOT", str(place))
+            return place
+    pytest.skip(f"no real data at {places[0]}")

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transnormer_lib.data import wikipedia
-from transnormer_lib.data.sources import DataUnavailable
 from transnormer_lib.data.text import TextCorpus, build_corpus, load_text_corpus
 
 DOCUMENTS = {
@@ -136,8 +135,3 @@ def test_a_corpus_is_loaded_once_and_cannot_be_written_to() -> None:
 def test_unknown_names_are_refused(name: str, vocabulary: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         load_text_corpus(name, vocabulary)
-
-
-def test_a_corpus_that_can_only_be_planned_says_so() -> None:
-    with pytest.raises(DataUnavailable, match=r"data set 'wikitext-103': .*planned but not trained"):
-        load_text_corpus("wikitext-103", "wikitext-103-words")

@@ -65,7 +65,7 @@ def test_a_decoder_is_refused_where_no_causal_form_is_published(name):
 @each
 @pytest.mark.parametrize("pairs", [False, True], ids=["one", "pairs"])
 def test_a_classifier_trains_and_padding_changes_nothing(name, pairs):
-    config = ClassifierConfig(architecture(name, kind="encoder", **SIZES), classes=3, pairs=pairs)
+    config = ClassifierConfig(model=architecture(name, kind="encoder", **SIZES), classes=3, pairs=pairs)
     model = build_classifier(config, seed=0)
     ids = tokens(8, 48)
     ids = ids.view(4, 2, 48) if pairs else ids

@@ -114,3 +114,10 @@ def test_what_training_imports_is_seen() -> None:
     found = imports.closure(["transnormer_lib.training.trainer"])
     assert "transnormer_lib.attention.norm" in found
     assert not [m for m in found if m.startswith(("transnormer_lib.report", "transnormer_lib.paper"))]
+
+
+def test_a_module_left_out_takes_along_what_is_reached_through_it_alone() -> None:
+    whole = imports.closure(["transnormer_lib.training.trainer"])
+    part = imports.closure(["transnormer_lib.training.trainer"], without=["transnormer_lib.data.tasks"])
+    assert {"transnormer_lib.data.tasks", "transnormer_lib.data.glue"} <= set(whole) - set(part)
+    assert {"transnormer_lib.data.text", "transnormer_lib.data.examples"} <= set(part)

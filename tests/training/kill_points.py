@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import torch
-from training_cases import config
+from training_cases import classifier, config
 
 from transnormer_lib.training.circumstances import circumstances
 from transnormer_lib.training.config import DataConfig, RunConfig
@@ -26,8 +26,11 @@ CASES: dict[str, RunConfig] = {
     ),
     "masked, bf16": config("vanilla", "masked", steps=12, precision="bf16", gradients="norms"),
     "masked, accumulate 2": config("transnormer-t1", "masked", steps=12, accumulate=2),
+    "classifier, best of 4": classifier(
+        steps=12, evaluations=4, keep="best", measured_at_end=("test",), start_from=config("transnormer-t2", "masked")
+    ),
 }
-KILLS_PER_CASE = 5
+KILLS_PER_CASE = 4
 
 
 def begin(store: Path, run: RunConfig) -> int:

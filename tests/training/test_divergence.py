@@ -14,7 +14,7 @@ from transnormer_lib.training.trainer import train
 
 
 def _broken(monkeypatch: pytest.MonkeyPatch, damage: Callable[[LanguageModel], None]) -> None:
-    build = trainer.build_model
+    build = trainer.build
 
     def damaged(*arguments: Any) -> LanguageModel:
         model = build(*arguments)
@@ -22,7 +22,7 @@ def _broken(monkeypatch: pytest.MonkeyPatch, damage: Callable[[LanguageModel], N
             damage(model)
         return model
 
-    monkeypatch.setattr(trainer, "build_model", damaged)
+    monkeypatch.setattr(trainer, "build", damaged)
 
 
 def _windows_of(length: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,14 +59,14 @@ def test_gradients_are_measured_and_clipped_without_the_scale(fp16_on_the_cpu: A
 def test_a_gradient_that_overflows_at_every_scale_is_a_divergence(
     fp16_on_the_cpu: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build = trainer.build_model
+    build = trainer.build
 
     def poisoned(*arguments: Any) -> Any:
         model = build(*arguments)
         model.blocks[1].feed_forward.register_full_backward_pre_hook(lambda _m, grads: (grads[0] * float("inf"),))
         return model
 
-    monkeypatch.setattr(trainer, "build_model", poisoned)
+    monkeypatch.setattr(trainer, "build", poisoned)
     fp16_on_the_cpu(2.0**4)
     record = train(config(steps=12)).record
     # 16, 8, 4, 2 and 1 are tried first.
@@ -76,14 +76,14 @@ def test_a_gradient_that_overflows_at_every_scale_is_a_divergence(
 def test_a_loss_that_is_not_finite_is_a_divergence_at_any_scale(
     fp16_on_the_cpu: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build = trainer.build_model
+    build = trainer.build
 
     def poisoned(*arguments: Any) -> Any:
         model = build(*arguments)
         model.blocks[0].attention.register_forward_hook(lambda _m, _i, output: output * float("inf"))
         return model
 
-    monkeypatch.setattr(trainer, "build_model", poisoned)
+    monkeypatch.setattr(trainer, "build", poisoned)
     fp16_on_the_cpu(2.0**16)
     record = train(config(steps=12)).record
     assert record["divergence"] == {"step": 0, "what": "activation", "layer": "blocks.0.attention"}

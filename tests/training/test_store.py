@@ -48,7 +48,7 @@ def test_training_lowers_the_validation_loss(name: str) -> None:
 
 
 def test_a_run_whose_loss_is_not_finite_stops_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    build = trainer.build_model
+    build = trainer.build
 
     def broken(*arguments: Any) -> Any:
         model = build(*arguments)
@@ -56,7 +56,7 @@ def test_a_run_whose_loss_is_not_finite_stops_and_says_so(monkeypatch: pytest.Mo
             model.embedding.weight.fill_(float("nan"))
         return model
 
-    monkeypatch.setattr(trainer, "build_model", broken)
+    monkeypatch.setattr(trainer, "build", broken)
     run = RunStore(tmp_path).get(config())
     assert run.record["status"] == "diverged"
     assert run.record["steps"] == 1

@@ -17,7 +17,7 @@ from transnormer_lib.data.masking import MaskingConfig
 from transnormer_lib.data.text import load_text_corpus
 from transnormer_lib.training import trainer
 from transnormer_lib.training.config import DataConfig, OptimizerConfig
-from transnormer_lib.training.evaluation import evaluate, held_out_batches, validation_steps
+from transnormer_lib.training.evaluation import evaluate, held_out_batches
 from transnormer_lib.training.trainer import train
 
 
@@ -47,7 +47,7 @@ def test_validation_is_told_in_units_that_agree_with_each_other() -> None:
 
 def test_validation_is_measured_evenly_and_at_the_waypoints() -> None:
     run = config(steps=10, evaluations=2, waypoints=(0, 2, 5))
-    assert sorted(validation_steps(run)) == [0, 2, 5, 10]
+    assert sorted(run.evaluated_after()) == [0, 2, 5, 10]
     measured = train(run).record["validation"]
     assert [v["step"] for v in measured] == [0, 2, 5, 10]
     assert measured[0] == train(config(steps=0)).record["validation"][0]

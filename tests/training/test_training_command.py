@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from training_cases import config
+from training_cases import classifier, config
 
 from transnormer_lib.training import __main__ as command
 from transnormer_lib.training import trainer
@@ -88,14 +88,38 @@ def test_a_run_that_diverges_is_exit_code_1_and_says_where(tmp_path: Path, capsy
     assert command.main(arguments) == 1
 
 
-def _torchrun(path: Path, store: Path) -> subprocess.Popen[str]:
+def _torchrun(path: Path, store: Path, **environment: str) -> subprocess.Popen[str]:
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     return subprocess.Popen(
         [sys.executable, *launcher, "-m", "transnormer_lib.training", str(path), "--store", str(store)],
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "TRANSNORMER_CHECKPOINT_SECONDS": "0"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "TRANSNORMER_CHECKPOINT_SECONDS": "0"} | environment,
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared_by", ["copies", "shards"])
+def test_two_processes_train_the_classifier_that_one_trains(shared_by: str, tmp_path: Path) -> None:
+    """Copied (DDP) or cut in two (FSDP): from another run's weights, the best kept, with a checkpoint at every step."""
+    base = config("transnormer-t2", "masked", dropout=0.0, accumulate=2)
+    run = classifier(start_from=base, dropout=0.0, evaluations=4, accumulate=2, keep="best", measured_at_end=("test",))
+    environment = {"ACCELERATE_USE_FSDP": "true"} if shared_by == "shards" else {}
+    store = tmp_path / "runs"
+    job = _torchrun(_write(tmp_path / "run.yaml", run), store, **environment)
+    error = job.communicate(timeout=240)[1]
+    assert job.returncode == 0, error
+    together, alone = RunStore(store).find(run), RunStore(tmp_path / "alone").get(run)
+    assert together is not None
+    assert together.record["processes"] == 2
+    assert together.record["train_loss"] == pytest.approx(alone.record["train_loss"], rel=1e-4)
+    for ours, theirs in zip(together.record["validation"], alone.record["validation"], strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-3)
+    assert together.record["at_end"]["test"] == pytest.approx(alone.record["at_end"]["test"], rel=1e-3)
+    ours, theirs = together.model().state_dict(), alone.model().state_dict()
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        assert (ours[name] - theirs[name]).norm() <= 1e-2 * theirs[name].norm() + 1e-4, name
 
 
 @pytest.mark.slow
@@ -104,7 +128,7 @@ def test_two_processes_train_what_one_trains(task: str, tmp_path: Path) -> None:
     run = config("transnormer-t2", task, dropout=0.0, evaluations=2, accumulate=2, gradients="norms")
     store = tmp_path / "runs"
     job = _torchrun(_write(tmp_path / "run.yaml", run), store)
-    error = job.communicate(timeout=120)[1]
+    error = job.communicate(timeout=240)[1]
     assert job.returncode == 0, error
     assert error.count("nats_per_token") == 1  # one process speaks
     together, alone = RunStore(store).find(run), train(run)
@@ -159,6 +183,6 @@ def test_two_processes_that_were_killed_go_on_to_the_same_bits(tmp_path: Path) -
 @pytest.mark.slow
 def test_processes_that_do_not_divide_the_batch_are_refused_in_one_line(tmp_path: Path) -> None:
     job = _torchrun(_write(tmp_path / "run.yaml", config(accumulate=4)), tmp_path)
-    error = job.communicate(timeout=120)[1]
+    error = job.communicate(timeout=240)[1]
     assert job.returncode != 0
     assert error.count("data.batch_size=4: must be divisible by accumulate=4 times 2 processes") == 1

@@ -1,9 +1,16 @@
 """Runs small enough to train in a test, shared by the tests of training."""
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import pytest
+
+from transnormer_lib.data import examples, tasks
+from transnormer_lib.data.tasks import TaskData
 from transnormer_lib.data.vocabulary import vocabulary_size
 from transnormer_lib.models.architectures import architecture
+from transnormer_lib.models.config import ClassifierHead
 from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
 
 
@@ -29,3 +36,36 @@ def config(name: str = "transnormer-t2", task: str = "causal", dropout: float = 
         "validation_windows": 4,
     }
     return RunConfig(**(values | fields))
+
+
+def classifier(name: str = "transnormer-t2", data: dict[str, Any] | None = None, **fields: Any) -> RunConfig:
+    """A classifier of short word sequences, on an embedded task unless ``fake_task`` replaced it."""
+    base = config(name, "masked", dropout=fields.pop("dropout", 0.1))
+    values = {"length": 32, "batch_size": 4, "task_name": "acceptability"}
+    values |= {"limit": {"train": 64, "validation": 24, "test": 24}} | (data or {})
+    head = ClassifierHead(classes=2, head_width=8, pairs=fields.pop("pairs", False))
+    return replace(base, **({"data": DataConfig(task="classify", **values), "head": head} | fields))
+
+
+def fake_task(monkeypatch: pytest.MonkeyPatch, pairs: bool = False, **fields: Any) -> TaskData:
+    """Puts a task in place of every other: whether half of the letters of a sequence, or of both of a pair, are a 7.
+
+    Sequences have 3 to 20 tokens; 40 examples in train, 23 in validation and test each.
+    """
+    splits = {}
+    for number, (split, count) in enumerate({"train": 40, "validation": 23, "test": 23}.items()):
+        draw = np.random.default_rng(number)
+        labels = draw.integers(2, size=count)
+        sequences = []
+        for label in labels.repeat(2 if pairs else 1):
+            sequence = draw.integers(8, 200, size=draw.integers(3, 21))
+            if label:
+                sequence[draw.random(sequence.size) < 0.5] = 7
+            sequences.append(sequence)
+        splits[split] = examples.from_sequences(sequences, labels, vocabulary_size("bytes"))
+    values: dict[str, Any] = {"name": "fake", "title": "a letter", "stand_in": True, "origin": "generated"}
+    values |= {"pairs": pairs, "classes": 2, "vocab_size": vocabulary_size("bytes"), "pad_id": 257, "length": 20}
+    values |= {"splits": splits, "metrics": ("matthews", "accuracy", "f1"), "fingerprint": "f" * 64}
+    task = TaskData(**(values | fields))
+    monkeypatch.setattr(tasks, "load_task", lambda *_, **__: task)
+    return task

@@ -6,6 +6,7 @@ of one machine are no property of the code. Shapes: B batch, H heads, N length, 
 
 import json
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,9 +17,9 @@ from transnormer_lib.models.config import Kind, Rotary
 
 ATTENTION_LENGTHS = (512, 1024, 4096, 16384)
 MEMORY_LENGTHS = (4096, 16384, 65536)
-TRAINING_LENGTHS = (256, 512, 1024, 2048)
+TRAINING_LENGTHS = (512, 1024, 2048, 4096, 8192)
 AIMS = {4096: 4.0, 16384: 15.0}  # NormAttention against softmax: how many times faster it should at least be
-_TOKENS_PER_STEP = 4096
+_TOKENS_PER_STEP = 8192
 _PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
 
 
@@ -148,26 +149,81 @@ def _peak_bytes(step: Callable[[], object]) -> int:
 def training(lengths: Sequence[int] | None = None, rounds: int = 5, tokens: int = _TOKENS_PER_STEP) -> Benchmark:
     """One optimiser step of decoders of equal size (4 layers, width 256), ``tokens`` in it at every length.
 
-    Also, for the steps of the quick preset, the share of the operators' time that goes into matrix products, and what
-    the rest goes into.
+    Also, per length and architecture, tokens per second, the peak of the memory that a step allocates and the share of
+    a step that the input pipeline takes; and for the steps of the quick preset that share, the share of the operators'
+    time that goes into matrix products, and what the rest goes into.
     """
     import torch
 
     timings: list[Timing] = []
+    throughput, notes = [], []
     names = ("vanilla", "linear", "transnormer-t1", "transnormer-t2")
     for length in lengths or TRAINING_LENGTHS:
         size = Size("decoder", 4, dim=256, heads=4, block_size=64, batch=max(tokens // length, 1), length=length)
         steps = {name: _training_step(name, size) for name in names}
-        timings += _timings(steps, "vanilla", length, rounds)
-    quick, notes = [], []
+        batch_seconds = _batch_seconds(size, rounds)
+        own = _timings(steps, "vanilla", length, rounds)
+        timings += own
+        for t in own:
+            per_second, peak = size.batch * length / t.median, _peak_bytes(steps[t.name])
+            share = batch_seconds / (batch_seconds + t.median)
+            throughput.append(
+                {
+                    "length": length,
+                    "name": t.name,
+                    "tokens_per_second": per_second,
+                    "peak_bytes": peak,
+                    "input_share": share,
+                }
+            )
+            notes.append(
+                f"{length:,} {t.name}: {per_second:,.0f} tokens/s, {peak / 2**20:,.0f} MiB,"
+                f" input pipeline {share:.2%} of a step"
+            )
+    quick = []
     for title, (size, names) in QUICK.items():
+        batch_seconds = _batch_seconds(size, rounds)
         for name in names:
+            step = _median_seconds(_training_step(name, size), max(rounds, 3))
+            reading = batch_seconds / (batch_seconds + step)
             share, costs = _matrix_share(name, size)
-            quick.append({"step": title, "name": name, "matrix_products": share, "others": costs})
+            quick.append(
+                {"step": title, "name": name, "matrix_products": share, "others": costs, "input_share": reading}
+            )
             rest = ", ".join(f"{op.removeprefix('aten::')} {cost:.1%}" for op, cost in costs.items())
-            notes.append(f"quick step, {title}, {name}: {share:.0%} in matrix products; then {rest}")
+            notes.append(
+                f"quick step, {title}, {name}: input pipeline {reading:.2%};"
+                f" {share:.0%} in matrix products; then {rest}"
+            )
     title = f"training step, decoders of width 256, {tokens} tokens a step, {torch.get_num_threads()} threads"
-    return Benchmark(title, "vanilla", tuple(timings), tuple(notes), {"quick": quick})
+    return Benchmark(title, "vanilla", tuple(timings), tuple(notes), {"throughput": throughput, "quick": quick})
+
+
+def _batch_seconds(size: Size, rounds: int) -> float:
+    """Median seconds in which the trainer's sampler makes a step's batch of the embedded text."""
+    from itertools import count
+
+    from transnormer_lib.data.batches import causal_batches, masked_batches
+    from transnormer_lib.data.text import load_text_corpus
+
+    corpus = load_text_corpus("wikipedia", "bytes")
+    tokens, number = corpus.tokens["train"], count()
+    if size.kind == "decoder":
+        sampler = causal_batches(tokens, length=size.length, batch_size=size.batch, seed=0)
+    else:
+        sampler = masked_batches(tokens, corpus.vocabulary, length=size.length, batch_size=size.batch, seed=0)
+    return _median_seconds(lambda: sampler.batch(next(number)), max(rounds, 20))
+
+
+def _median_seconds(step: Callable[[], object], rounds: int) -> float:
+    """Of ``rounds`` calls, after one that is not counted."""
+    step()
+    seconds = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds)
 
 
 def _training_step(name: str, size: Size) -> Callable[[], None]:

@@ -15,7 +15,6 @@ import numpy as np
 
 from transnormer_lib.data import cache, wikipedia
 from transnormer_lib.data import vocabulary as vocabulary_module
-from transnormer_lib.data.sources import DataUnavailable
 from transnormer_lib.data.vocabulary import (
     BPEVocabulary,
     ByteVocabulary,
@@ -23,11 +22,10 @@ from transnormer_lib.data.vocabulary import (
     Vocabulary,
     bpe_pieces,
     train_bpe,
+    vocabulary_size,
 )
 
-CORPORA = ("wikipedia",)
-# Corpora that configs may name, so that runs on them can be planned, and why they cannot be read.
-ABSENT = {"wikitext-103": "the companion reads embedded data alone so far; its runs can be planned but not trained"}
+CORPORA = ("wikipedia", "wikitext-103")
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,7 @@ class TextCorpus:
     tokens: Mapping[str, Tokens]  # per split, int32 [T], read-only
     counts: Mapping[str, SplitCounts]
     fingerprint: str  # sha256, hex, over the source's bytes, the split rule, the split texts and the vocabulary
+    notes: tuple[str, ...] = ()  # what differs from the published data: a sample, another vocabulary
 
     def bits_per_byte(self, nats_per_token: float, split: str) -> float:
         """A causal model's loss as bits per byte of text, by the tokens and bytes of the whole split.
@@ -79,14 +78,19 @@ class TextCorpus:
 def load_text_corpus(name: str = "wikipedia", vocabulary: str = "bytes") -> TextCorpus:
     """The corpus ``name`` in the tokens of ``vocabulary``: ``bytes``, or ``bpe-N``, learned from train.
 
+    ``wikitext-103`` also has ``wikitext-103-words`` and ``gpt2-bpe``; its tokens are mapped files (``wikitext``).
+
     Raises:
         ValueError: no such corpus or vocabulary.
-        DataUnavailable: the corpus is not on this machine.
+        DataUnavailable: the corpus is not on this machine and cannot be fetched.
+        DataFault: its files are not what they should be.
     """
-    if name in ABSENT:
-        raise DataUnavailable(f"data set {name!r}: {ABSENT[name]}")
     if name not in CORPORA:
-        raise ValueError(f"name={name!r}: must be one of {', '.join(map(repr, (*CORPORA, *ABSENT)))}")
+        raise ValueError(f"name={name!r}: must be one of {', '.join(map(repr, CORPORA))}")
+    if name == "wikitext-103":
+        from transnormer_lib.data import wikitext
+
+        return wikitext.load(vocabulary)
     bpe_pieces(vocabulary)  # refuses a wrong name before the work begins
     articles, source = wikipedia.load_articles()
     documents = {
@@ -94,6 +98,23 @@ def load_text_corpus(name: str = "wikipedia", vocabulary: str = "bytes") -> Text
         for split, members in wikipedia.split_articles(articles).items()
     }
     return build_corpus(name, documents, vocabulary, source.fingerprint, wikipedia.SPLIT_RULE)
+
+
+def corpus_vocabulary_size(name: str, vocabulary: str, *, published: bool = False) -> int:
+    """The number of ids that ``load_text_corpus(name, vocabulary).vocabulary`` has, without tokenising.
+
+    It differs from the published number only for the words of a sample of WikiText-103, which are counted unless
+    ``published``.
+
+    Raises:
+        ValueError: no such vocabulary.
+        DataUnavailable: the words cannot be counted, for the text is not here.
+    """
+    if vocabulary == "wikitext-103-words" and name == "wikitext-103" and not published:
+        from transnormer_lib.data import wikitext
+
+        return wikitext.vocabulary_size(vocabulary)
+    return vocabulary_size(vocabulary)
 
 
 def build_corpus(

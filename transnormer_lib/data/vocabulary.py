@@ -1,7 +1,7 @@
 """Vocabularies: text to token ids and back, without loss.
 
-Ids 0 … ``text_size`` - 1 stand for text; the two special ids after them never come out of ``encode``. Both
-vocabularies are lossless on every string that UTF-8 can encode: ``decode(encode(text)) == text``.
+Ids 0 … ``text_size`` - 1 stand for text; the special ids after them never come out of ``encode``. Bytes and byte
+pairs are lossless on every string that UTF-8 can encode: ``decode(encode(text)) == text``.
 """
 
 import hashlib
@@ -10,6 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,15 +22,16 @@ SPECIAL = 2  # pad and mask
 # Sizes of the vocabularies of Table 13, all ids counted: the words of WikiText-103 filled up to a multiple of eight,
 # and GPT-2's byte-pair pieces with RoBERTa's special tokens. A model's size follows from them without the data.
 PUBLISHED_SIZES = {"wikitext-103-words": 267_744, "gpt2-bpe": 50_265}
+GPT2_PIECES = 50_257  # of them 256 bytes, 50,000 merges and the end of a text, which no text contains
 _BPE_NAME = re.compile(r"bpe-([1-9][0-9]*)")
 _BYTES = 256
 
 
 class Vocabulary(ABC):
-    """What the two vocabularies share.
+    """What the vocabularies share.
 
     Attributes:
-        name: ``bytes`` or ``bpe-N``.
+        name: ``bytes``, ``bpe-N``, ``gpt2-bpe`` or ``words``.
         text_size: number of ids that stand for text.
     """
 
@@ -152,8 +154,43 @@ class BPEVocabulary(Vocabulary):
         return text
 
 
-def train_bpe(texts: Iterable[str], pieces: int) -> BPEVocabulary:
+class PaddedBPEVocabulary(BPEVocabulary):
+    """Byte pairs with the number of ids that a published one has; the last ids stand for nothing.
+
+    ``gpt2-bpe`` has the 50,265 ids of Table 13: GPT-2's 50,257 pieces, the padding, the mask, and six more, where
+    RoBERTa's dictionary keeps the rest of its special tokens and fills up to a multiple of eight before the mask.
+    """
+
+    def __init__(self, definition: str, name: str) -> None:
+        super().__init__(definition)
+        self.name = name
+        if self.text_size + SPECIAL > self.size:
+            raise ValueError(f"pieces={self.text_size}: {name} has room for {self.size - SPECIAL}")
+
+    @property
+    def size(self) -> int:
+        return PUBLISHED_SIZES[self.name]
+
+    @cached_property
+    def byte_lengths(self) -> NDArray[np.int64]:
+        lengths = super().byte_lengths[: self.text_size]
+        return np.concatenate([lengths, np.zeros(self.size - self.text_size, np.int64)])
+
+
+def gpt2_vocabulary(vocabulary: Path, merges: Path) -> PaddedBPEVocabulary:
+    """``gpt2-bpe`` of the files that GPT-2 was published with."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    tokenizer: Any = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PaddedBPEVocabulary(tokenizer.to_str(), "gpt2-bpe")
+
+
+def train_bpe(texts: Iterable[str], pieces: int, *, exact: bool = True) -> BPEVocabulary:
     """A BPE vocabulary of ``pieces`` pieces, learned on ``texts``; the same texts give the same vocabulary.
+
+    Without ``exact`` it has fewer pieces where the texts give no more.
 
     Raises:
         ValueError: ``pieces`` is below 256, or the texts hold too few distinct pairs for so many pieces.
@@ -170,7 +207,7 @@ def train_bpe(texts: Iterable[str], pieces: int) -> BPEVocabulary:
     )
     tokenizer.train_from_iterator(texts, trainer)
     trained = BPEVocabulary(tokenizer.to_str())
-    if trained.text_size != pieces:
+    if exact and trained.text_size != pieces:
         raise ValueError(f"pieces={pieces}: the texts give only {trained.text_size}")
     return trained
 

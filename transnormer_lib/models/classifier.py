@@ -10,40 +10,29 @@ Shapes: B batch, N length, D width, C classes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import asdict, dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transnormer_lib.models.backbone import Backbone
-from transnormer_lib.models.config import ModelConfig, one_of
+from transnormer_lib.models.config import ClassifierHead, ModelConfig
 from transnormer_lib.models.initialisation import draw_normal, reset_linears
 
-Pooling = Literal["mean", "first"]
 
-
-@dataclass(frozen=True)
-class ClassifierConfig:
-    """A classifier on the encoder that ``model`` says. Raises ``ValueError`` naming the field, value and rule."""
+@dataclass(frozen=True, kw_only=True)
+class ClassifierConfig(ClassifierHead):
+    """A head and the encoder below it. Raises ``ValueError`` naming the field, value and rule."""
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012  read by pydantic, not a field
 
     model: ModelConfig  # kind="encoder"
-    classes: int
-    head_width: int = 0  # hidden layer of the head; 0: twice the model's width
-    pooling: Pooling = "mean"
-    pairs: bool = False  # classify pairs of sequences
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.model.kind != "encoder":
             raise ValueError(f"model.kind={self.model.kind!r}: must be 'encoder'")
-        if self.classes < 2:
-            raise ValueError(f"classes={self.classes!r}: must be at least 2")
-        if self.head_width < 0:
-            raise ValueError(f"head_width={self.head_width!r}: must not be negative")
-        one_of("pooling", self.pooling, get_args(Pooling))
 
 
 class Classifier(Backbone):
@@ -106,3 +95,15 @@ class Classifier(Backbone):
 def build_classifier(config: ClassifierConfig, seed: int) -> Classifier:
     """The classifier with the weights that ``seed`` fixes, whatever torch's global random state is."""
     return Classifier(config, torch.Generator().manual_seed(seed))
+
+
+def with_head(model: ModelConfig, head: ClassifierHead) -> ClassifierConfig:
+    """``head`` on the encoder ``model``."""
+    return ClassifierConfig(model=model, **asdict(head))
+
+
+def count_classifier_parameters(config: ClassifierConfig) -> int:
+    """Number of trainable parameters, counted on the meta device: nothing is allocated."""
+    with torch.device("meta"):
+        model = Classifier(config)
+    return sum(p.numel() for p in model.parameters())

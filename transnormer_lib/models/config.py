@@ -1,8 +1,8 @@
-"""The config of a language model.
+"""The config of a model, and of what makes a classifier of it.
 
-A :class:`ModelConfig` says everything about a model's structure in ordinary fields, each of which can be set alone.
-``models.architectures`` fills them in for the models that the paper names. What is left out here: optimisation and
-data (``transnormer_lib.training``), task heads other than the vocabulary.
+A :class:`ModelConfig` says everything about a language model's structure in ordinary fields, each of which can be set
+alone. ``models.architectures`` fills them in for the models that the paper names. A :class:`ClassifierHead` stands in
+place of the vocabulary. What is left out here: optimisation and data (``transnormer_lib.training``).
 """
 
 from collections.abc import Mapping
@@ -18,6 +18,7 @@ NormPlacement = Literal["pre", "post"]
 Positions = Literal["sinusoidal", "learned", "none"]
 Rotary = Literal["none", "rope", "lrpe"]
 Init = Literal["fairseq", "normal-0.02"]
+Pooling = Literal["mean", "first"]
 
 
 def one_of(name: str, value: object, options: tuple[str, ...]) -> None:
@@ -107,3 +108,22 @@ class ModelConfig:
         if self.hidden:
             return self.hidden
         return 4 * self.dim if self.feed_forward == "ffn" else 8 * self.dim // 3
+
+
+@dataclass(frozen=True)
+class ClassifierHead:
+    """What a classifier has above an encoder. Raises ``ValueError`` naming the field, value and rule."""
+
+    __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012  read by pydantic, not a field
+
+    classes: int
+    head_width: int = 0  # hidden layer of the head; 0: twice the model's width
+    pooling: Pooling = "mean"
+    pairs: bool = False  # classify pairs of sequences
+
+    def __post_init__(self) -> None:
+        if self.classes < 2:
+            raise ValueError(f"classes={self.classes!r}: must be at least 2")
+        if self.head_width < 0:
+            raise ValueError(f"head_width={self.head_width!r}: must not be negative")
+        one_of("pooling", self.pooling, get_args(Pooling))

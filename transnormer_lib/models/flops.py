@@ -1,4 +1,4 @@
-"""Floating-point operations of a language model: matrix products alone, a multiply-add counting two."""
+"""Floating-point operations of a model: matrix products alone, a multiply-add counting two."""
 
 from collections import Counter
 
@@ -6,16 +6,19 @@ import torch
 from torch import nn
 
 from transnormer_lib.models.blocks import Block
-from transnormer_lib.models.config import ModelConfig
+from transnormer_lib.models.config import ClassifierHead, ModelConfig
 from transnormer_lib.models.language_model import MaskedLMHead
 
 PREDICTED_SHARE = 0.15  # of the tokens of a masked LM, the share that its head and vocabulary projection run on
 
 
-def forward_flops(config: ModelConfig, length: int, predicted_share: float = PREDICTED_SHARE) -> int:
+def forward_flops(
+    config: ModelConfig, length: int, predicted_share: float = PREDICTED_SHARE, head: ClassifierHead | None = None
+) -> int:
     """Operations of one sequence's forward pass with its logits; looking up embeddings costs none.
 
-    A decoder predicts at every position, an encoder at ``predicted_share`` of them, at one at least.
+    A decoder predicts at every position, an encoder at ``predicted_share`` of them, at one at least; with ``head`` it
+    is a classifier of sequences, or of pairs, each of ``length`` tokens.
     Raises ValueError for a ``length`` below 1 or a ``predicted_share`` outside [0, 1].
     """
     if not 0.0 <= predicted_share <= 1.0:
@@ -23,23 +26,28 @@ def forward_flops(config: ModelConfig, length: int, predicted_share: float = PRE
     operations = 0
     with torch.device("meta"):  # the shapes alone; one block of each mechanism, since those of a kind cost the same
         blocks = {mechanism: Block(config, mechanism) for mechanism in set(config.attention)}
-        head = MaskedLMHead(config) if config.kind == "encoder" else None
+        vocabulary_head = MaskedLMHead(config) if config.kind == "encoder" and head is None else None
     for mechanism, count in Counter(config.attention).items():
         block = blocks[mechanism]
         operations += count * (block.mechanism.flops(length) + 2 * length * _weights(block))
-    predicted, projected = length, config.vocab_size * config.dim
     if head is not None:
-        predicted, projected = max(round(length * predicted_share), 1), projected + _weights(head)
+        width, towers = head.head_width or 2 * config.dim, 2 if head.pairs else 1
+        inputs = config.dim * (4 if head.pairs else 1)
+        return towers * operations + 2 * (inputs * width + width * head.classes)
+    predicted, projected = length, config.vocab_size * config.dim
+    if vocabulary_head is not None:
+        predicted, projected = max(round(length * predicted_share), 1), projected + _weights(vocabulary_head)
     return operations + 2 * predicted * projected
 
 
-def training_flops(config: ModelConfig, length: int, sequences: int) -> int:
-    """Operations of the forward and backward passes over ``sequences``: the backward pass costs two forward ones.
+def training_flops(config: ModelConfig, length: int, sequences: int, head: ClassifierHead | None = None) -> int:
+    """Operations of the forward and backward passes over ``sequences`` (or pairs): the backward pass costs two
+    forward ones.
 
     The products are those of the gradients of either factor. What a fused kernel computes a second time to save
-    memory is not counted. ``length`` as in :func:`forward_flops`.
+    memory is not counted. ``length`` and ``head`` as in :func:`forward_flops`.
     """
-    return 3 * sequences * forward_flops(config, length)
+    return 3 * sequences * forward_flops(config, length, head=head)
 
 
 def _weights(module: nn.Module) -> int:

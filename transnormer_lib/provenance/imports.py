@@ -32,12 +32,16 @@ def _ancestors(module: str) -> list[str]:
     return [".".join(parts[:end]) for end in range(1, len(parts))]
 
 
-def closure(start: Iterable[str]) -> list[str]:
-    """``start``, all that it imports directly or indirectly, and the packages around both; sorted."""
-    graph, found, todo = _graph(), set(), list(start)
+def closure(start: Iterable[str], without: Iterable[str] = ()) -> list[str]:
+    """``start``, all that it imports directly or indirectly, and the packages around both; sorted.
+
+    ``without`` names modules that are left out, with what is reached through them alone.
+    """
+    graph, without = _graph(), frozenset(without)
+    found, todo = set(), list(start)
     while todo:
         module = todo.pop()
-        if module in found:
+        if module in found or module in without:
             continue
         if module not in graph.modules:
             raise ValueError(f"module={module!r}: not a module of {' or '.join(PACKAGES)}")
@@ -75,12 +79,13 @@ def source_digest(start: Iterable[str]) -> str:
     return _digest((module, path_of(module).read_bytes()) for module in closure(start))
 
 
-def code_digest(*start: str) -> str:
+def code_digest(*start: str, without: Iterable[str] = ()) -> str:
     """Like :func:`source_digest`, but blind to comments, docstrings and layout.
 
-    For what is expensive to make again: a clarified sentence must not discard hours of training.
+    For what is expensive to make again: a clarified sentence must not discard hours of training. ``without`` as in
+    :func:`closure`.
     """
-    return _digest((module, _bare(path_of(module).read_text()).encode()) for module in closure(start))
+    return _digest((module, _bare(path_of(module).read_text()).encode()) for module in closure(start, without))
 
 
 def _bare(source: str) -> str:

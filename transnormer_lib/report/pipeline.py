@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
+from pathlib import Path
 
 from transnormer_lib.report.project import INTERRUPTED, Project, UserMistake
 from transnormer_lib.report.records import Outcome, read_record, write_json, write_record
@@ -139,19 +140,25 @@ def _snakemake(project: Project, preset: str, stale: Sequence[Job], cores: int, 
             "shares": shares(project, preset, stale),
         },
     )
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(project.root / "Snakefile")]
+    return snakemake(project, plan_file, "all", cores, extra, out / "snakemake.log")
+
+
+def snakemake(project: Project, plan_file: Path, target: str, cores: int, extra: Sequence[str], log_file: Path) -> int:
+    """Make ``target`` of the Snakefile as the plan says; returns Snakemake's exit code. An interruption ends it and
+    its jobs, and is raised again."""
+    command = [sys.executable, "-m", "snakemake", target, "--snakefile", str(project.root / "Snakefile")]
     command += ["--directory", str(project.root), "--configfile", str(plan_file), "--cores", str(cores)]
     command += ["--keep-going", "--rerun-triggers", "params", "--rerun-incomplete", "--nolock"]
     if "--executor" not in extra:
         command += ["--resources", "gpu=1"]  # jobs of one machine take turns
     command += ["--quiet", "all", *extra]
-    with (out / "snakemake.log").open("w") as log:
+    with log_file.open("w") as log:
         # A session of its own: the terminal's Ctrl-C comes to this process alone, which passes it on once.
         process = subprocess.Popen(command, stderr=log, start_new_session=True)
         try:
             return process.wait()
         except KeyboardInterrupt:
-            print("report: interrupted; ending what runs", flush=True)
+            print("interrupted; ending what runs", flush=True)
             with undisturbed():
                 _stop(process)
             raise

@@ -84,22 +84,22 @@ def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device
     Raises :class:`UserMistake` for parameters that a notebook does not take or a study cannot use.
     """
     from transnormer_lib.models.flops import training_flops
-    from transnormer_lib.models.language_model import count_parameters
     from transnormer_lib.training.store import default_root
+    from transnormer_lib.training.substance import parameters_of
 
     store = default_root()
 
     @cache
     def sizes(key: str) -> tuple[int, int]:
         config = models[key]
-        return count_parameters(config.model), training_flops(config.model, config.data.length, 1)
+        return parameters_of(config), training_flops(config.model, config.data.length, 1, config.head)
 
     models: dict[str, Any] = {}
     first: dict[str, str] = {}  # run, by all of its fields → the notebook that is listed first
     planned = []
     for notebook in notebooks:
         for config in runs_of(project, preset, notebook):
-            key = repr((config.model, config.data.length))
+            key = repr((config.model, config.head, config.data.length))
             models.setdefault(key, config)
             parameters, flops_per_sequence = sizes(key)
             sequences = config.steps * config.data.batch_size
@@ -129,9 +129,12 @@ def _is_stored(config: "RunConfig", store: Path) -> bool:
     """Whether a run of this config, made by today's code, is there; the data is known by the run's own record of it."""
     from transnormer_lib.training.store import run_id
 
+    sources, start = {config.data.source}, config.start_from
+    while start is not None:
+        sources, start = sources | {start.data.source}, start.start_from
     for record in store.glob(f"{config.name}-*/record.json"):
-        fingerprint = json.loads(record.read_text())["data"].get(config.data.corpus)
-        if fingerprint is not None and record.parent.name == run_id(config, fingerprint):
+        fingerprints = json.loads(record.read_text())["data"]
+        if sources <= set(fingerprints) and record.parent.name == run_id(config, fingerprints):
             return True
     return False
 

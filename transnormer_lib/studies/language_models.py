@@ -49,13 +49,18 @@ def model(name: str, parameters: Mapping[str, Any], **fields: Any) -> ModelConfi
 
     ``layers`` are those of the models with feed-forward parts; FLASH has more of its blocks in proportion.
     """
-    from transnormer_lib.data.vocabulary import vocabulary_size
+    from transnormer_lib.data.sources import in_data_root
+    from transnormer_lib.data.text import corpus_vocabulary_size
+    from transnormer_lib.data.wikitext import WORD_LEVEL
 
     kind: Kind = "decoder" if parameters["task"] == "causal" else "encoder"
     return architecture(
         name,
         kind=kind,
-        vocab_size=vocabulary_size(parameters["vocabulary"]),
+        # A sample of WikiText-103 in a data root has fewer words than the whole, whose number is published.
+        vocab_size=corpus_vocabulary_size(
+            parameters["corpus"], parameters["vocabulary"], published=not in_data_root(WORD_LEVEL)
+        ),
         max_length=parameters["length"],
         dim=parameters["dim"],
         heads=parameters["heads"],

@@ -4,8 +4,8 @@ The YAML holds a :class:`~transnormer_lib.training.config.RunConfig` as plain va
 ``torchrun --nproc-per-node N -m transnormer_lib.training CONFIG.yaml`` N processes share each batch, on GPUs or on a
 CPU, and the main one writes.
 
-Exit codes: 0 trained, or there already; 1 the run diverged or failed; 2 a mistake in what was asked for, said in one
-line; 130 interrupted, to be continued by the same command.
+Exit codes: 0 trained, or there already; 1 the run diverged, stopped outside a band, or failed; 2 a mistake in
+what was asked for, said in one line; 130 interrupted, to be continued by the same command.
 """
 
 import argparse
@@ -50,6 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("config", type=Path, metavar="CONFIG.yaml", help="the run's fields (training/config.py)")
     parser.add_argument("--store", type=Path, default=None, help="the runs (default: $TRANSNORMER_RUNS or runs/)")
     parser.add_argument("--tracker", default=None, help="also report to this tracker: tensorboard, wandb, ...")
+    parser.add_argument("--ignore-bands", action="store_true", help="go on where a loss is outside its band")
+    parser.add_argument(
+        "--accept-divergence", action="store_true", help="a run that diverged is a result: exit code 0 for it too"
+    )
     options = parser.parse_args(arguments)
     try:
         return _train(options)
@@ -62,14 +66,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _train(options: argparse.Namespace) -> int:
     from transnormer_lib.data.sources import DataUnavailable
-    from transnormer_lib.models.language_model import count_parameters
+    from transnormer_lib.training.bands import explain
     from transnormer_lib.training.store import RunFailed, RunStore, run_id
+    from transnormer_lib.training.substance import parameters_of
 
     try:
         # All that a mistake in the YAML can break, before anything is trained: what fails later is no user's mistake.
         config = read_config(options.config)
-        store = RunStore(options.store)
-        count_parameters(config.model)
+        store = RunStore(options.store, check_bands=False if options.ignore_bands else None)
+        parameters_of(config)
         run_id(config)
     except ValueError as mistake:
         _say(" ".join(str(mistake).split()))
@@ -85,12 +90,15 @@ def _train(options: argparse.Namespace) -> int:
     except (RunFailed, OSError) as problem:
         _say(f"{type(problem).__name__}: {' '.join(str(problem).split())}")
         return 1
+    if run.record["status"] == "outside-band":
+        _say(f"{run.path}: {explain(run.record['outside'])}")
+        return 1
     if run.record["status"] != "finished":
         where = run.record["divergence"]
         _say(
             f"{run.path}: {run.record['status']} at step {where['step']}: {where['what']} not finite, {where['layer']}"
         )
-        return 1
+        return 0 if options.accept_divergence else 1
     _say(f"{run.path}: " + ", ".join(f"{name} {value:.4g}" for name, value in run.validation.items()))
     return 0
 

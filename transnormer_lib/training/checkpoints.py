@@ -106,7 +106,7 @@ class Checkpoints:
 
 def _flush(folder: Path) -> None:
     """Make the system write the folder's files to the disk, so that a power cut leaves no name without content."""
-    for path in folder.iterdir():
+    for path in folder.rglob("*"):
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)

@@ -40,4 +40,7 @@ def circumstances(config: RunConfig) -> dict[str, Any]:
     from transnormer_lib.provenance.environment import provenance
 
     sequences = config.steps * config.data.batch_size
-    return {"flops": training_flops(config.model, config.data.length, sequences), "provenance": provenance()}
+    return {
+        "flops": training_flops(config.model, config.data.length, sequences, config.head),
+        "provenance": provenance(),
+    }

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from transnormer_lib.data.batches import Batch
+from transnormer_lib.training.substance import loss_on
 
 What = Literal["activation", "loss", "gradient"]
 
@@ -59,7 +60,7 @@ def locate(model: nn.Module, micro_batches: Sequence[Batch], device: torch.devic
     loss_is_finite = True
     try:
         for batch in micro_batches:
-            loss = model(batch["input_ids"].to(device), targets_BN=batch["targets"].to(device))
+            loss = loss_on(model, batch, device)
             if broken:
                 return "activation", broken[0]
             loss_is_finite = loss_is_finite and bool(torch.isfinite(loss))

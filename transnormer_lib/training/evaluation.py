@@ -1,9 +1,14 @@
-"""Validation of a language model: when, on which windows, in which units."""
+"""Validation: of a language model, on which windows, in which units; of a classifier, on which examples, by which
+scores.
+"""
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from transnormer_lib.data.batches import (
@@ -14,14 +19,14 @@ from transnormer_lib.data.batches import (
 )
 from transnormer_lib.data.text import TextCorpus
 from transnormer_lib.training.config import RunConfig
+from transnormer_lib.training.metrics import scores
+from transnormer_lib.training.records import loss_of
+from transnormer_lib.training.substance import loss_on, mask_on, padding
+
+if TYPE_CHECKING:
+    from transnormer_lib.data.tasks import TaskData
 
 _LARGEST_BATCH = 32  # sequences
-
-
-def validation_steps(config: RunConfig) -> frozenset[int]:
-    """The numbers of finished optimiser steps at which validation is measured."""
-    evenly = {round(config.steps * k / config.evaluations) for k in range(1, config.evaluations + 1)}
-    return frozenset(evenly - {0} | set(config.waypoints) | ({0} if config.steps == 0 else set()))
 
 
 def held_out_batches(
@@ -49,23 +54,29 @@ def held_out_batches(
 def evaluate(
     model: nn.Module,
     config: RunConfig,
-    corpus: TextCorpus,
+    data: "TextCorpus | TaskData",
     device: torch.device,
     split: str = "validation",
     windows: int | None = None,
+    number: int = 0,
 ) -> dict[str, float]:
-    """Loss on the sequences of :func:`held_out_batches`, the mean over the counted tokens, in these units:
+    """The result of a model on a split of its run's data; a classifier's is that of :func:`evaluate_classifier`.
+
+    A language model's is its loss on the sequences of :func:`held_out_batches`, the mean over the counted tokens, in
+    these units:
 
     - ``nats_per_token`` and ``bits_per_token``: cross-entropy to base e and 2.
     - ``perplexity``: e to the nats per token, which is 2 to the bits per token. It is per token of this vocabulary;
       models with other vocabularies are not comparable by it.
     - ``bits_per_byte`` (causal runs only): bits per byte of text, which all vocabularies share.
     """
+    if not isinstance(data, TextCorpus):
+        return evaluate_classifier(model, config, data, device, split, number)
     was_training = model.training
     model.eval()
     losses, tokens = [], []
-    for batch in held_out_batches(config, corpus, split, windows):
-        losses.append(model(batch["input_ids"].to(device), targets_BN=batch["targets"].to(device)))
+    for batch in held_out_batches(config, data, split, windows):
+        losses.append(loss_on(model, batch, device))
         tokens.append(int((batch["targets"] != IGNORE).sum()))
     model.train(was_training)
     # Read at the end, once: reading a loss makes a GPU wait.
@@ -77,5 +88,73 @@ def evaluate(
         "perplexity": math.exp(nats) if nats < 700 else nats * math.inf,
     }
     if config.data.task == "causal":
-        result["bits_per_byte"] = corpus.bits_per_byte(nats, split)
+        result["bits_per_byte"] = data.bits_per_byte(nats, split)
     return result
+
+
+def measured_splits(task: "TaskData", split: str) -> dict[str, str]:
+    """The splits that count as ``split``, each with the name of its part: a task may have two that were collected in
+    two ways, as MNLI's ``validation_matched`` and ``validation_mismatched``. Raises ValueError where there is none."""
+    found = {name: name.removeprefix(f"{split}_") for name in task.splits if name.startswith(f"{split}_")}
+    if not found and split not in task.splits:
+        raise ValueError(f"split={split!r}: must be one of {', '.join(map(repr, task.splits))}")
+    return found or {split: ""}
+
+
+@torch.no_grad()
+def evaluate_classifier(
+    model: nn.Module,
+    config: RunConfig,
+    task: "TaskData",
+    device: torch.device,
+    split: str = "validation",
+    number: int = 0,
+) -> dict[str, float]:
+    """The task's scores on the whole of ``split``, and ``nats_per_example``, the mean cross-entropy.
+
+    ``config.evaluation_examples`` reads no more than that many examples: spread over the split and always the same
+    ones, or with ``evaluation_part="moving"`` the next ones at each evaluation (``number`` counts them), from the
+    beginning again after the last, so that no two evaluations measure the same. The original Long Range Arena harness
+    chooses its checkpoint so. Of several parts of a split the first one's results have plain names, the others'
+    the part's name behind theirs: ``accuracy``, ``accuracy_mismatched``.
+    """
+    was_training = model.training
+    model.eval()
+    result: dict[str, float] = {}
+    for position, (name, part) in enumerate(measured_splits(task, split).items()):
+        losses, predicted, labels = [], [], []
+        for batch in labelled_batches(config, task, name, number):
+            logits_BC = model(batch["input_ids"].to(device), mask_on(batch, device)).float()
+            losses.append(F.cross_entropy(logits_BC, batch["targets"].to(device), reduction="sum"))
+            predicted.append(logits_BC.argmax(-1))
+            labels.append(batch["targets"])
+        # Read at the end, once: reading makes a GPU wait.
+        classes, right = torch.cat(predicted).cpu().numpy(), torch.cat(labels).numpy()
+        nats = math.fsum(torch.stack(losses).tolist()) / len(right)
+        suffix = f"_{part}" if position else ""
+        values = {"nats_per_example": nats} | scores(task.metrics, classes, right)
+        result |= {f"{key}{suffix}": value for key, value in values.items()}
+    model.train(was_training)
+    return result
+
+
+def labelled_batches(config: RunConfig, task: "TaskData", split: str, number: int = 0) -> Iterator[Batch]:
+    """The examples of ``split`` that evaluation ``number`` reads, in batches no larger than training's micro-batches,
+    whose memory is known to suffice."""
+    from transnormer_lib.data import classification_batches
+
+    examples, limit = task.splits[split], config.evaluation_examples
+    batch_size, padded = config.data.batch_size // config.accumulate, padding(config, task)
+    if limit is None or config.evaluation_part == "spread" or limit >= len(examples):
+        return classification_batches.evaluation_batches(examples, batch_size=batch_size, limit=limit, **padded)
+    chosen = (number * limit + np.arange(limit)) % len(examples)
+    groups = [chosen[first : first + batch_size] for first in range(0, limit, batch_size)]
+    form = classification_batches.Padding(**padded)
+    return (classification_batches.collate(examples, group, form) for group in groups)
+
+
+def better(task: "TaskData | None", result: dict[str, float], best: dict[str, float]) -> bool:
+    """Whether a validation result is better than another: by the task's first score, else by the loss."""
+    if task is not None:
+        return result[task.metrics[0]] > best[task.metrics[0]]
+    return loss_of(result) < loss_of(best)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from transnormer_lib.training.config import OptimizerConfig
 
@@ -28,7 +29,8 @@ def gradients_of(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
 
 def gradient_norms(gradients: list[Tensor]) -> Tensor:
     """The Euclidean norm of each gradient, [P]. Their own norm is that of the whole gradient."""
-    return torch.stack(torch._foreach_norm(gradients))
+    norms = torch.stack(torch._foreach_norm(gradients))
+    return norms.full_tensor() if isinstance(norms, DTensor) else norms  # sharded gradients have parts of norms
 
 
 def clip(parameters: Sequence[nn.Parameter], options: OptimizerConfig, norm: Tensor) -> None:

@@ -1,11 +1,13 @@
 """The store of runs: an identical run is loaded, a new one is trained and kept.
 
 ``runs/<name>-<digest>/`` holds ``config.json``, ``record.json``, ``model.safetensors`` and, if the config asks for
-them, ``gradients.safetensors``. The digest covers the
-config, the fingerprint of the data and the code that training imports (without comments and docstrings, so that a
-clarified sentence costs no training). A folder appears under its name only when it is complete: an interrupted run
+them, ``gradients.safetensors``. The digest covers the config, the fingerprint of the data and the code that training
+imports (without comments and docstrings, so that a clarified sentence costs no training), and of a run that starts
+from another one that one's digest. A folder appears under its name only when it is complete: an interrupted run
 leaves nothing behind but ``.partial-<name>-<digest>/`` with its last checkpoint, from which the next attempt goes on.
-Other code, data or config has another digest, so a checkpoint is never continued by what did not write it.
+Other code, data or config has another digest, so a checkpoint is never continued by what did not write it. A run
+that stopped outside a band is no finished run: its record stands in its partial folder, beside the checkpoint from
+which it goes on once the bands are others, or not looked at.
 """
 
 import hashlib
@@ -13,14 +15,16 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transnormer_lib.files import write_text
 from transnormer_lib.training.circumstances import circumstances, measured_memory
-from transnormer_lib.training.config import RunConfig, run_config
+from transnormer_lib.training.config import DataConfig, RunConfig, run_config
 from transnormer_lib.training.devices import launched_processes
 
 if TYPE_CHECKING:
@@ -41,20 +45,38 @@ class Run:
     record: dict[str, Any]
 
     def model(self) -> Any:
-        """The trained :class:`~transnormer_lib.models.language_model.LanguageModel`, in evaluation mode."""
-        from transnormer_lib.models.language_model import build_model
+        """The trained ``LanguageModel`` or ``Classifier``, in evaluation mode; raises :class:`RunFailed` where the
+        run stopped outside a band, which leaves a checkpoint and no model."""
         from transnormer_lib.training.checkpoints import load_weights
+        from transnormer_lib.training.substance import build
 
-        model = build_model(self.config.model, self.config.seed)
-        load_weights(model, self.path / "model.safetensors")
+        if self.record["status"] == "outside-band":
+            raise RunFailed(self._failure())
+        model = build(self.config)
+        load_weights(model, self.weights)
         return model.eval()
 
     @property
+    def weights(self) -> Path:
+        """The file with the weights that the run left."""
+        return self.path / "model.safetensors"
+
+    @property
     def validation(self) -> dict[str, float]:
-        """The last validation result; raises :class:`RunFailed` where the run diverged before one was made."""
+        """The validation result of the weights that the run left, the last one unless the config keeps the best;
+        raises :class:`RunFailed` where the run did not finish."""
         if self.record["status"] != "finished":
-            raise RunFailed(f"run {self.path.name}: {self.record['status']} after {self.record['steps']} steps")
-        return self.record["validation"][-1]
+            raise RunFailed(self._failure())
+        step = self.record["kept_step"]
+        return next(result for result in self.record["validation"] if result["step"] == step)
+
+    def _failure(self) -> str:
+        line = f"run {self.path.name}: {self.record['status']} after {self.record['steps']} steps"
+        if self.record["status"] == "outside-band":
+            from transnormer_lib.training.bands import explain
+
+            line += f": {explain(self.record['outside'])}"
+        return line
 
     def gradients(self) -> "GradientStatistics":
         """The statistics of the gradients; raises ValueError for a run whose config did not ask for them."""
@@ -86,11 +108,20 @@ def default_checkpoint_seconds() -> float:
     return seconds
 
 
+def default_check_bands() -> bool:
+    """``$TRANSNORMER_CHECK_BANDS``, else yes: whether a run stops where its loss is outside a band of its config."""
+    text = os.environ.get("TRANSNORMER_CHECK_BANDS", "1")
+    if text not in ("0", "1"):
+        raise ValueError(f"TRANSNORMER_CHECK_BANDS={text!r}: must be 0 or 1")
+    return text == "1"
+
+
 @lru_cache
 def _code() -> str:
     from transnormer_lib.provenance.imports import code_digest
 
-    return code_digest("transnormer_lib.training.trainer")
+    # How a classification task is made is left out: its fingerprint covers every token and label that came of it.
+    return code_digest("transnormer_lib.training.trainer", without=["transnormer_lib.data.tasks"])
 
 
 @lru_cache
@@ -100,15 +131,30 @@ def _data_fingerprint(corpus: str, vocabulary: str) -> str:
     return load_text_corpus(corpus, vocabulary).fingerprint
 
 
-def run_id(config: RunConfig, data: str | None = None) -> str:
+@lru_cache
+def _task_fingerprint(data: str) -> str:
+    from transnormer_lib.strict import from_plain
+    from transnormer_lib.training.substance import load_task_data
+
+    return load_task_data(from_plain(DataConfig, json.loads(data))).fingerprint
+
+
+def _fingerprint(data: DataConfig) -> str:
+    if data.task == "classify":
+        return _task_fingerprint(json.dumps(asdict(data), sort_keys=True))
+    return _data_fingerprint(data.corpus, data.vocabulary)
+
+
+def run_id(config: RunConfig, data: Mapping[str, str] | None = None) -> str:
     """``<name>-<digest>``: equal for equal config, data and code.
 
-    ``data`` is the data's fingerprint; without it the data is read.
+    ``data`` holds fingerprints by ``DataConfig.source``, as a record does; what it lacks is read.
     """
     content = {
-        "config": config.to_dict(),
-        "data": data or _data_fingerprint(config.data.corpus, config.data.vocabulary),
+        "config": config.identity(),
+        "data": (data or {}).get(config.data.source) or _fingerprint(config.data),
         "code": _code(),
+        "start_from": None if config.start_from is None else run_id(config.start_from, data),
     }
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
     return f"{config.name}-{digest}"
@@ -122,8 +168,11 @@ class RunStore:
     the main one writes.
     """
 
-    def __init__(self, root: Path | None = None, checkpoint_seconds: float | None = None) -> None:
+    def __init__(
+        self, root: Path | None = None, checkpoint_seconds: float | None = None, check_bands: bool | None = None
+    ) -> None:
         self.root = Path(root) if root is not None else default_root()
+        self.check_bands = default_check_bands() if check_bands is None else check_bands
         self.checkpoint_seconds = default_checkpoint_seconds() if checkpoint_seconds is None else checkpoint_seconds
 
     def find(self, config: RunConfig) -> Run | None:
@@ -135,7 +184,11 @@ class RunStore:
         return Run(path, run_config(json.loads((path / "config.json").read_text())), record)
 
     def get(self, config: RunConfig, tracker: Any = None) -> Run:
-        """The stored run of this config; trains it first where there is none, on from its last checkpoint.
+        """The stored run of this config; trains it first where there is none, on from its last checkpoint, and before
+        it the run that it starts from.
+
+        Raises :class:`RunFailed` where that one did not finish. A run that stops outside a band is returned with its
+        record and without a model.
 
         ``tracker`` is passed to :func:`~transnormer_lib.training.trainer.train`; one that writes files uses
         ``tracking/`` of the store.
@@ -145,8 +198,18 @@ class RunStore:
         if found := self.find(config):
             self._drop_partial(config)  # the process that completed the run may have been killed right then
             return found
+        start = self._start(config, tracker)
         with self._lock(config):
-            return self.find(config) or self._train(config, tracker)
+            return self.find(config) or self._train(config, tracker, start)
+
+    def _start(self, config: RunConfig, tracker: Any) -> Run | None:
+        """The run that ``config`` starts from, finished."""
+        if config.start_from is None:
+            return None
+        start = self.get(config.start_from, tracker)
+        if start.record["status"] != "finished":
+            raise RunFailed(f"run {config.name} starts from another: {start._failure()}")
+        return start
 
     def _get_together(self, config: RunConfig, tracker: Any) -> Run:
         """:meth:`get` in all processes of ``torchrun``: the main one holds the lock and says whether to train."""
@@ -155,12 +218,17 @@ class RunStore:
         from transnormer_lib.training.devices import build_accelerator
 
         accelerator = build_accelerator(config.precision)
+        stopped = None
         with self._lock(config) if accelerator.is_main_process else nullcontext():
             exists = broadcast_object_list([accelerator.is_main_process and self.find(config) is not None])[0]
             if not exists:
-                self._train(config, tracker, main=accelerator.is_main_process)
+                start = self._start(config, tracker)
+                # A run before it may have had another precision.
+                accelerator = build_accelerator(config.precision)
+                made = self._train(config, tracker, start, main=accelerator.is_main_process)
+                stopped = made if made.record["status"] == "outside-band" else None
             accelerator.wait_for_everyone()
-        found = self.find(config)
+        found = stopped or self.find(config)
         if found is None:
             raise RunFailed(f"run {run_id(config)}: the main process wrote nothing that this one can see")
         return found
@@ -177,7 +245,7 @@ class RunStore:
         self.root.mkdir(parents=True, exist_ok=True)
         return FileLock(self.root / f".{run_id(config)}.lock")
 
-    def _train(self, config: RunConfig, tracker: Any, main: bool = True) -> Run:
+    def _train(self, config: RunConfig, tracker: Any, start: Run | None, main: bool = True) -> Run:
         from tqdm import tqdm
 
         from transnormer_lib.training import trainer
@@ -198,8 +266,18 @@ class RunStore:
 
             checkpoints = Checkpoints(partial / "checkpoints", self.checkpoint_seconds)
             with measured_memory() as memory:
-                trained = trainer.train(config, progress, checkpoints, tracker, self.root / "tracking")
+                weights = None if start is None else start.weights
+                trained = trainer.train(
+                    config, progress, checkpoints, tracker, self.root / "tracking", weights, self.check_bands
+                )
         record = trained.record | memory | circumstances(config)
+        if start is not None:
+            record["start_from"] = start.path.name
+            record["data"] = start.record["data"] | record["data"]
+        if record["status"] == "outside-band":
+            if main:
+                _write_record(config, record, partial)
+            return Run(partial, config, record)
         if main:
             _write(trained, config, record, partial / "complete")
             shutil.rmtree(path, ignore_errors=True)  # an incomplete folder of the same name, from outside
@@ -213,8 +291,12 @@ def _write(trained: "Trained", config: RunConfig, record: dict[str, Any], folder
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(config.to_dict(), indent=1, sort_keys=True))
     save_weights(trained.model, folder / "model.safetensors")
     if trained.gradients is not None:
         trained.gradients.save(folder / "gradients.safetensors")
-    (folder / "record.json").write_text(json.dumps(record, indent=1, sort_keys=True))
+    _write_record(config, record, folder)
+
+
+def _write_record(config: RunConfig, record: dict[str, Any], folder: Path) -> None:
+    write_text(folder / "config.json", json.dumps(config.to_dict(), indent=1, sort_keys=True))
+    write_text(folder / "record.json", json.dumps(record, indent=1, sort_keys=True))

@@ -1,0 +1,61 @@
+"""What a classifier that knows no order reaches."""
+
+import numpy as np
+import pytest
+
+from transnormer_lib.analysis.shortcuts import shortcuts
+from transnormer_lib.data.examples import from_sequences
+from transnormer_lib.data.tasks import TaskData, load_task
+
+
+def task(sequences: list, labels: list[int], pairs: bool = False) -> TaskData:
+    examples = from_sequences([np.array(s) for s in sequences], labels, 10)
+    splits = {"train": examples, "validation": examples}
+    return TaskData("x", "x", True, "embedded", pairs, 2, 10, 9, 9, splits, ("accuracy", "matthews"), "0")
+
+
+RANDOM = np.random.default_rng(0)
+LABELS = RANDOM.integers(2, size=400).tolist()
+
+
+@pytest.mark.parametrize(
+    "sequences",
+    [
+        pytest.param([RANDOM.permutation([1, 2, 3, 4, 5 + label]) for label in LABELS], id="a-token"),
+        pytest.param([[1, 2] * (3 + 3 * label) for label in LABELS], id="the-length"),
+    ],
+)
+def test_a_label_that_tokens_or_length_tell_is_found(sequences: list) -> None:
+    assert shortcuts(task(sequences, LABELS)).bag_of_tokens["accuracy"] == 1.0
+
+
+def test_a_pair_of_like_bags_is_found() -> None:
+    sequences = []
+    for label in LABELS:
+        first = RANDOM.integers(4)
+        sequences += [[first] * 5, [first if label else (first + 1) % 4] * 5]
+    assert shortcuts(task(sequences, LABELS, pairs=True)).bag_of_tokens["accuracy"] == 1.0
+
+
+def test_a_label_that_the_order_tells_is_not_found() -> None:
+    sequences = [s for _ in range(200) for s in ([1, 2, 3], [3, 2, 1])]
+    scores = shortcuts(task(sequences, [0, 1] * 200))
+    assert scores.bag_of_tokens == {"accuracy": 0.5, "matthews": 0.0}
+
+
+def test_the_most_common_label_scores_its_share() -> None:
+    scores = shortcuts(task([[1, 2]] * 10, [1] * 7 + [0] * 3))
+    assert scores.most_common == {"accuracy": 0.7, "matthews": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "joined"), [("acceptability", False), ("sentence-order", True), ("articles-order", False)]
+)
+def test_the_order_tasks_need_order(name: str, joined: bool) -> None:
+    data = load_task(name, limit={"train": 600, "test": 400}, joined=joined)
+    assert shortcuts(data, "test").bag_of_tokens["accuracy"] == pytest.approx(0.5)
+
+
+def test_an_unknown_split_is_refused() -> None:
+    with pytest.raises(ValueError, match="split='test': must be one of 'train', 'validation'"):
+        shortcuts(task([[1], [2]], [0, 1]), "test")

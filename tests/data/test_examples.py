@@ -1,0 +1,149 @@
+"""Ragged labelled sequences and their files."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transnormer_lib.data import cache
+from transnormer_lib.data.examples import Examples, from_rows, from_sequences, narrowest, stored
+
+ragged = st.lists(st.lists(st.integers(0, 300), min_size=1, max_size=20), min_size=1, max_size=12)
+
+
+def examples_of(lists: list[list[int]], vocab_size: int = 301) -> Examples:
+    return from_sequences([np.array(items) for items in lists], range(len(lists)), vocab_size)
+
+
+def equal(one: Examples, other: Examples) -> bool:
+    return all(
+        np.array_equal(getattr(one, name), getattr(other, name))
+        and getattr(one, name).dtype == getattr(other, name).dtype
+        for name in ("tokens", "offsets", "labels")
+    )
+
+
+@given(lists=ragged)
+def test_every_sequence_comes_back_as_it_was(lists: list[list[int]]) -> None:
+    examples = examples_of(lists)
+    assert [examples.sequence(i).tolist() for i in range(len(examples))] == lists
+    assert examples.lengths.tolist() == [len(items) for items in lists]
+    assert not examples.pairs
+
+
+@given(lists=ragged)
+def test_a_pair_is_two_neighbouring_sequences(lists: list[list[int]]) -> None:
+    examples = from_sequences([np.array(items) for items in [*lists, *lists]], range(len(lists)), 301)
+    assert examples.pairs
+    assert len(examples) == len(lists)
+
+
+@given(n=st.integers(1, 5), length=st.integers(1, 9))
+def test_rows_of_an_array_are_sequences(n: int, length: int) -> None:
+    rows = np.arange(n * length).reshape(n, length) % 257
+    examples = from_rows(rows, np.arange(n), 257)
+    assert np.array_equal(np.stack([examples.sequence(i) for i in range(n)]), rows)
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "dtype"), [(256, "uint8"), (257, "uint16"), (65_536, "uint16"), (65_537, "uint32")]
+)
+def test_tokens_are_as_narrow_as_the_vocabulary_allows(vocab_size: int, dtype: str) -> None:
+    assert narrowest(vocab_size).name == dtype
+
+
+def test_the_arrays_cannot_be_written_to() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        examples_of([[1, 2]]).tokens[0] = 3
+
+
+@pytest.mark.parametrize(
+    ("offsets", "labels", "message"),
+    [
+        ([0, 2, 3], [0, 1, 2], "offsets: mark 2 sequences for 3 labels"),
+        ([0, 2], [], "offsets: mark 1 sequences for 0 labels"),
+        ([0, 2], [0], "offsets: must run from 0 to the 3 tokens"),
+        ([0, 0, 3], [0, 1], "offsets: sequence 0 of example 0 has no token"),
+        ([0, 2, 3, 3, 3], [0, 1], "offsets: sequence 2 of example 1 has no token"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(offsets: list[int], labels: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Examples(np.arange(3, dtype=np.uint8), np.array(offsets), np.array(labels, np.int64))
+
+
+class TestStored:
+    @pytest.fixture(autouse=True)
+    def own_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TRANSNORMER_CACHE", str(tmp_path))
+
+    PARTS = ([[1, 2, 3], [4]], [[5, 300]], [[6], [7, 8]])
+
+    def parts(self) -> Iterator[Examples]:
+        return (examples_of(lists) for lists in self.PARTS)
+
+    def never(self) -> Iterator[Examples]:
+        raise AssertionError("made a second time")
+
+    def test_the_parts_come_back_as_one(self) -> None:
+        examples, _ = stored("x", "1", self.parts)
+        assert [examples.sequence(i).tolist() for i in range(5)] == [items for part in self.PARTS for items in part]
+        assert examples.labels.tolist() == [0, 1, 0, 0, 1]
+
+    def test_they_are_made_once(self) -> None:
+        first, digest = stored("x", "1", self.parts)
+        again, same = stored("x", "1", self.never)
+        assert equal(first, again)
+        assert digest == same
+
+    def test_how_they_were_cut_into_parts_does_not_matter(self) -> None:
+        whole = from_sequences([np.array(s) for p in self.PARTS for s in p], [0, 1, 0, 0, 1], 301)
+        assert stored("x", "1", self.parts)[1] == stored("x", "2", lambda: [whole])[1]
+
+    def test_other_content_has_another_digest(self) -> None:
+        digests = {stored("x", str(n), lambda n=n: [examples_of([[1, 2], [n]])])[1] for n in range(4)}
+        digests.add(stored("x", "cut", lambda: [examples_of([[1], [2, 0]])])[1])
+        assert len(digests) == 5
+
+    @pytest.mark.parametrize("name", ["tokens.bin", "offsets.npy", "labels.npy", "content.json"])
+    @pytest.mark.parametrize(
+        "harm",
+        [
+            Path.unlink,
+            lambda p: p.write_bytes(p.read_bytes()[:-1]),
+            lambda p: p.write_bytes(p.read_bytes()[:-1] + b"\7"),
+        ],
+        ids=["gone", "truncated", "changed"],
+    )
+    def test_a_harmed_file_is_made_again(self, name: str, harm: Callable[[Path], object]) -> None:
+        first, digest = stored("x", "1", self.parts)
+        (path,) = cache.cache_dir().rglob(name)
+        kept = from_sequences([first.sequence(i).copy() for i in range(5)], first.labels.copy(), 301)
+        harm(path)
+        again, same = stored("x", "1", self.parts)
+        assert equal(kept, again)
+        assert digest == same
+
+    def test_what_is_interrupted_leaves_nothing_that_counts(self) -> None:
+        def interrupted() -> Iterator[Examples]:
+            yield examples_of([[1]])
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            stored("x", "1", interrupted)
+        assert [path for path in cache.cache_dir().rglob("*") if path.is_file()] == []
+        assert len(stored("x", "1", self.parts)[0]) == 5
+
+    def test_without_a_folder_to_write_to_they_stay_in_memory(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        there, digest = stored("x", "1", self.parts)
+        (tmp_path / "file").write_text("no folder")
+        monkeypatch.setenv("TRANSNORMER_CACHE", str(tmp_path / "file"))
+        here, same = stored("x", "1", self.parts)
+        assert equal(there, here)
+        assert digest == same

@@ -1,0 +1,90 @@
+"""A run that starts from another one has its weights below the head, and its identity in its own."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training_cases import classifier, config, fake_task
+
+from transnormer_lib.training import trainer
+from transnormer_lib.training.config import OptimizerConfig
+from transnormer_lib.training.store import RunFailed, RunStore, run_id
+from transnormer_lib.training.substance import build
+
+BASE = config("transnormer-t2", "masked")
+
+
+@pytest.fixture(autouse=True)
+def _task(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_task(monkeypatch)
+
+
+def test_the_backbone_starts_from_the_other_run_and_the_head_is_new(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    run = classifier(start_from=BASE, steps=0)
+    started, base = store.get(run).model().state_dict(), store.get(BASE).model().state_dict()
+    fresh = build(run).state_dict()
+    for name, values in started.items():
+        assert torch.equal(values, fresh[name] if name.startswith("head.") else base[name])
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == sorted([run_id(BASE), run_id(run)])
+
+
+def test_the_other_run_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = []
+    train = trainer.train
+    monkeypatch.setattr(trainer, "train", lambda run, *rest: trained.append(run.name) or train(run, *rest))
+    store = RunStore(tmp_path)
+    runs = [replace(classifier(start_from=BASE), seed=seed, name=f"tuned-{seed}") for seed in (0, 1)]
+    for run in runs:
+        record = store.get(run).record
+        assert record["start_from"] == run_id(BASE)
+        assert set(record["data"]) == {"acceptability", "wikipedia"}
+        assert run_id(run, record["data"]) == run_id(run)
+    assert trained == [BASE.name, "tuned-0", "tuned-1"]
+
+
+def test_another_run_to_start_from_is_another_run() -> None:
+    ids = {run_id(classifier(start_from=start)) for start in (None, BASE, replace(BASE, seed=1))}
+    assert len(ids) == 3
+
+
+def test_a_language_model_starts_from_another_too(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    run = replace(BASE, name="longer", start_from=BASE, steps=0)
+    own, base = (store.get(which).model().state_dict() for which in (run, BASE))
+    assert all(torch.equal(own[name], base[name]) for name in own if not name.startswith("head."))
+    assert not torch.equal(own["head.dense.weight"], base["head.dense.weight"])
+
+
+def test_a_start_from_a_run_that_diverged_fails_and_names_it(tmp_path: Path) -> None:
+    broken = replace(BASE, optimizer=OptimizerConfig(learning_rate=1e36, schedule="constant"))
+    with pytest.raises(RunFailed, match=f"starts from another: run {run_id(broken)}: diverged"):
+        RunStore(tmp_path).get(classifier(start_from=broken))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dim": 32}, r"start_from\.model\.dim=32: must be that of the model, 16"),
+        ({"attention": ("norm", "norm")}, r"start_from\.model\.attention=\('norm', 'norm'\): must be"),
+    ],
+    ids=["width", "mechanisms"],
+)
+def test_a_start_from_another_backbone_is_refused(change: dict[str, Any], message: str) -> None:
+    model = replace(BASE.model, attention_options={}, **change)
+    with pytest.raises(ValueError, match=message if "dim" in change else "start_from"):
+        classifier(start_from=replace(BASE, model=model))
+
+
+def test_dropout_may_be_another_than_that_of_the_run_it_starts_from() -> None:
+    base = replace(BASE, model=replace(BASE.model, dropout=0.3))
+    assert classifier(start_from=base).start_from == base
+
+
+def test_weights_without_a_config_that_names_them_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="start_from: the config names a run to start from, and its weights are not"):
+        trainer.train(classifier(start_from=BASE))
+    with pytest.raises(ValueError, match="start_from: the config does not name a run"):
+        trainer.train(classifier(), start=tmp_path / "model.safetensors")

@@ -1,0 +1,64 @@
+"""How far one gets on a classification task without what it is meant to need: the scores to read a model's beside.
+
+- ``most_common``: the most common label of the training split, always.
+- ``bag_of_tokens``: a logistic regression on how often each token occurs and on the length; it knows no order. Of a
+  pair it sees both bags, their product and their difference, as the head of a classifier of pairs does.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transnormer_lib.data.examples import Examples
+from transnormer_lib.data.tasks import TaskData
+from transnormer_lib.training.metrics import scores
+
+LARGEST_FIT = 5_000  # training examples
+
+
+@dataclass(frozen=True)
+class Shortcuts:
+    """The scores of both on one split, by metric."""
+
+    most_common: Mapping[str, float]
+    bag_of_tokens: Mapping[str, float]
+
+
+def shortcuts(task: TaskData, split: str = "validation") -> Shortcuts:
+    """Both, fitted on the task's training split and measured on ``split``. Seconds. Raises ValueError for no split."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import MaxAbsScaler
+
+    if split not in task.splits:
+        raise ValueError(f"split={split!r}: must be one of {', '.join(map(repr, task.splits))}")
+    train, held_out = task.splits["train"], task.splits[split]
+    common = np.bincount(train.labels).argmax()
+    index = np.arange(min(LARGEST_FIT, len(train))) * len(train) // min(LARGEST_FIT, len(train))
+    model = make_pipeline(MaxAbsScaler(), LogisticRegression(C=0.1, max_iter=1000))
+    model.fit(_bags(train, index, task.vocab_size), train.labels[index])
+    bags = _bags(held_out, np.arange(len(held_out)), task.vocab_size)
+    return Shortcuts(
+        scores(task.metrics, np.full(len(held_out), common), held_out.labels),
+        scores(task.metrics, model.predict(bags), held_out.labels),
+    )
+
+
+def _bags(examples: Examples, index: NDArray[np.int64], vocab_size: int) -> Any:
+    """Sparse [n, features]: log(1 + count) of every token and log of the length."""
+    from scipy.sparse import csr_matrix, hstack
+
+    of = index if not examples.pairs else (2 * index[:, None] + np.arange(2)).reshape(-1)
+    tokens = np.concatenate([examples.sequence(sequence) for sequence in of.tolist()]).astype(np.int64)
+    lengths = examples.lengths[of]
+    ends = np.concatenate([[0], lengths.cumsum()])
+    counts = csr_matrix((np.ones(tokens.size), tokens, ends), shape=(of.size, vocab_size))
+    counts.sum_duplicates()
+    bags = hstack([counts.log1p(), csr_matrix(np.log1p(lengths)[:, None])]).tocsr()
+    if not examples.pairs:
+        return bags
+    a, b = bags[::2], bags[1::2]
+    return hstack([a, b, a.multiply(b), a - b]).tocsr()

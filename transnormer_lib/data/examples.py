@@ -1,0 +1,160 @@
+"""Labelled sequences of unequal length, nothing padded; made once, kept as files, read as memory maps.
+
+``stored`` writes what a generator yields, part by part, so that a split of any size needs no more memory than one
+part. Its files appear in the cache folder (``data.cache``) whole or not at all; the last of them holds the digest of
+the content, and what does not match is made again. A folder that cannot be written costs the saved time and memory.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transnormer_lib.data import cache
+from transnormer_lib.files import replacing, write_text
+
+_CHUNK = 1 << 24  # bytes hashed at a time
+
+
+@dataclass(frozen=True)
+class Examples:
+    """n labelled sequences, or n labelled pairs of sequences.
+
+    The arrays are read-only. Raises ValueError where they do not fit together, or where a sequence is empty.
+    """
+
+    tokens: NDArray[Any]  # all sequences one after the other; the narrowest integers that hold the vocabulary
+    offsets: NDArray[np.int64]  # [S + 1]; sequence i is tokens[offsets[i]:offsets[i + 1]]; S = n, for pairs S = 2n
+    labels: NDArray[np.int64]  # [n]
+
+    def __post_init__(self) -> None:
+        sequences, n = self.offsets.size - 1, self.labels.size
+        if n < 1 or sequences not in (n, 2 * n):
+            raise ValueError(f"offsets: mark {sequences} sequences for {n} labels: must be one or two for each label")
+        if self.offsets[0] != 0 or self.offsets[-1] != self.tokens.size:
+            raise ValueError(f"offsets: must run from 0 to the {self.tokens.size} tokens")
+        empty = np.flatnonzero(np.diff(self.offsets) < 1)
+        if empty.size:
+            raise ValueError(f"offsets: sequence {empty[0]} of example {empty[0] * n // sequences} has no token")
+        for array in (self.tokens, self.offsets, self.labels):
+            array.flags.writeable = False
+
+    def __len__(self) -> int:
+        return self.labels.size
+
+    @property
+    def pairs(self) -> bool:
+        """Whether an example is two sequences: a and b of example i are sequences 2i and 2i + 1."""
+        return self.offsets.size - 1 != self.labels.size
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """[S]: the tokens of each sequence."""
+        return np.diff(self.offsets)
+
+    def sequence(self, index: int) -> NDArray[Any]:
+        """The tokens of sequence ``index``, one of the S."""
+        return self.tokens[self.offsets[index] : self.offsets[index + 1]]
+
+
+def from_sequences(sequences: Sequence[NDArray[Any]], labels: Iterable[int], vocab_size: int) -> Examples:
+    """Examples of these sequences (a and b of a pair one after the other)."""
+    lengths = np.array([0, *(len(sequence) for sequence in sequences)], np.int64)
+    dtype = narrowest(vocab_size)
+    tokens = np.concatenate([np.empty(0, dtype), *(np.asarray(sequence, dtype) for sequence in sequences)])
+    return Examples(tokens, lengths.cumsum(), np.array(list(labels), np.int64))
+
+
+def from_rows(rows: NDArray[Any], labels: NDArray[Any], vocab_size: int) -> Examples:
+    """Examples of equally long sequences, the rows of an array [n, N]."""
+    n, length = rows.shape
+    offsets = np.arange(n + 1, dtype=np.int64) * length
+    return Examples(rows.astype(narrowest(vocab_size)).reshape(-1), offsets, labels.astype(np.int64))
+
+
+def narrowest(vocab_size: int) -> np.dtype[Any]:
+    """The narrowest unsigned integers that hold every id: a corpus in bytes need not take four of them for each."""
+    return np.min_scalar_type(vocab_size - 1)
+
+
+def digest_of(text: str) -> str:
+    """sha256, hex."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def stored(name: str, key: str, make: Callable[[], Iterable[Examples]]) -> tuple[Examples, str]:
+    """The parts that ``make`` yields as one, and the sha256 (hex) of their content; from the cache where it is there.
+
+    ``name`` is for people who look into the folder; ``key`` (``cache.key``) identifies the content.
+    """
+    folder = cache.cache_dir() / "examples" / f"{name}-{key}"
+    found = _read(folder)
+    if found is not None:
+        return found
+    try:
+        _write(folder, make())
+    except OSError:  # nowhere to write to
+        whole = _joined(list(make()))
+        return whole, _digest(whole.tokens, whole.offsets, whole.labels)
+    found = _read(folder)
+    if found is None:
+        raise OSError(f"{folder}: what was just written there cannot be read back")
+    return found
+
+
+def _write(folder: Path, parts: Iterable[Examples]) -> None:
+    offsets, labels, last = [np.zeros(1, np.int64)], [], 0
+    with replacing(folder / "tokens.bin") as partial, partial.open("wb") as file:
+        for part in parts:
+            part.tokens.tofile(file)
+            offsets.append(part.offsets[1:] + last)
+            labels.append(part.labels)
+            last, dtype = int(offsets[-1][-1]), part.tokens.dtype
+        if not labels:
+            raise ValueError("parts: no examples were made")
+    for name, array in (("offsets", np.concatenate(offsets)), ("labels", np.concatenate(labels))):
+        with replacing(folder / f"{name}.npy") as partial, partial.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+    arrays = _arrays(folder, dtype)
+    write_text(folder / "content.json", json.dumps({"dtype": dtype.name, "digest": _digest(*arrays)}))
+
+
+def _read(folder: Path) -> tuple[Examples, str] | None:
+    """What the folder holds; None where that is nothing, or not what was written there."""
+    try:
+        about = json.loads((folder / "content.json").read_bytes())
+        arrays = _arrays(folder, np.dtype(about["dtype"]))
+        return (Examples(*arrays), about["digest"]) if _digest(*arrays) == about["digest"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _arrays(folder: Path, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+    tokens = np.memmap(folder / "tokens.bin", dtype, "r")
+    return tokens, np.load(folder / "offsets.npy"), np.load(folder / "labels.npy")
+
+
+def _joined(parts: list[Examples]) -> Examples:
+    if not parts:
+        raise ValueError("parts: no examples were made")
+    lengths = np.concatenate([part.lengths for part in parts])
+    return Examples(
+        np.concatenate([part.tokens for part in parts]),
+        np.concatenate([[0], lengths]).cumsum(),
+        np.concatenate([part.labels for part in parts]),
+    )
+
+
+def _digest(*arrays: NDArray[Any]) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.name} {array.size};".encode())
+        content = np.ascontiguousarray(array).data.cast("B")
+        for start in range(0, len(content), _CHUNK):
+            digest.update(content[start : start + _CHUNK])
+    return digest.hexdigest()

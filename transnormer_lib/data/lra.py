@@ -1,0 +1,148 @@
+"""The five tasks of the Long Range Arena (Tay et al., 2021), Text with a validation of its own, and a stand-in.
+
+| task | an example | splits: train / validation / test | from |
+|---|---|---|---|
+| listops | nested operations on digits, up to 2,000 symbols; 10 results | 96,000 / 2,000 / 2,000 | generated |
+| text | a film review, 4,000 bytes; 2 | 25,000 / the test split / 25,000 | IMDb |
+| text-holdout | the same | nine tenths of train / one tenth of it / 25,000 | IMDb |
+| retrieval | two papers, 4,000 bytes each; does one cite the other? | 147,086 / 18,090 / 17,437 | AAN |
+| pathfinder | 32 × 32 pixels: are the two markers on one snake? | 160,000 / 20,000 / 20,000 | generated |
+| image | 32 × 32 pixels of grey; 10 | 45,000 / 5,000 / 10,000 | CIFAR-10 |
+| digits | 28 × 28 pixels; 10 | 4,000 / 500 / 500 | MNIST-5k, a stand-in |
+
+``text`` selects on its test split, as the published task does; ``text-holdout`` does not. A pixel's id is its grey
+value plus one: 0 is the pad, and no pixel. Which rows of CIFAR-10's train split are held out is fixed here, since the
+original took the last tenth in the order of another library's files.
+"""
+
+import io
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transnormer_lib.data import cache
+from transnormer_lib.data.examples import Examples, from_rows
+from transnormer_lib.data.task_kinds import SplitReader, TaskDefinition, chosen_rows, generator
+from transnormer_lib.data.task_tables import labels_of, table_reader, text_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GREYS = 256
+PIXEL_IDS = GREYS + 1
+LISTOPS_IDS = 16  # pad, ten digits, four operators, the closing bracket
+TEXT_BYTES = 4000
+LISTOPS_COUNTS = {"train": 96_000, "validation": 2_000, "test": 2_000}
+PATHFINDER_COUNTS = {"train": 160_000, "validation": 20_000, "test": 20_000}
+_SEEDS = {"train": 1, "validation": 2, "test": 3}  # of the generated splits
+_HELD_OUT = 10  # one row of so many
+
+
+def _listops(split: str, limit: int | None) -> SplitReader:
+    from transnormer_lib.data import listops
+
+    count = min(limit or LISTOPS_COUNTS[split], LISTOPS_COUNTS[split])
+    return SplitReader(
+        lambda: listops.parts(count, _SEEDS[split]),
+        cache.key(cache.code_version(listops.__file__), _SEEDS[split], count),
+        "generated",
+    )
+
+
+def _pathfinder(split: str, limit: int | None) -> SplitReader:
+    from transnormer_lib.data import pathfinder
+
+    count = min(limit or PATHFINDER_COUNTS[split], PATHFINDER_COUNTS[split])
+
+    def parts() -> Iterator[Examples]:
+        for images, labels in pathfinder.parts(count, _SEEDS[split]):
+            yield _pixels(images, labels)
+
+    return SplitReader(parts, cache.key(cache.code_version(pathfinder.__file__), _SEEDS[split], count), "generated")
+
+
+def _digits(split: str, limit: int | None) -> SplitReader:
+    from transnormer_lib.data.images import load_mnist
+
+    mnist = load_mnist()
+    index = mnist.splits[split]
+    index = index[chosen_rows(index.size, limit, f"digits {split}")]
+    identity = cache.key(mnist.fingerprint, cache.code_version(__file__))
+    return SplitReader(lambda: [_pixels(mnist.images[index], mnist.labels[index])], identity, "embedded")
+
+
+def _image(split: str, limit: int | None) -> SplitReader:
+    pick = partial(_picked, split=split, task="image", held_out=True, limit=limit)
+    return table_reader("image", "test" if split == "test" else "train", ("img",), _pictures, __file__, pick)
+
+
+def _text(held_out: bool) -> Callable[[str, int | None], SplitReader]:
+    def read(split: str, limit: int | None) -> SplitReader:
+        picked = partial(_picked, split=split, task="text", held_out=held_out, limit=limit)
+        pick = picked if held_out or limit else None
+        return table_reader("text", "test" if split == "test" else "train", ("text",), text_rows, __file__, pick)
+
+    return read
+
+
+def _retrieval(split: str, limit: int | None) -> SplitReader:
+    pick = partial(_picked, split=split, task="retrieval", held_out=False, limit=limit) if limit else None
+    return table_reader("retrieval", split, ("text1", "text2"), text_rows, __file__, pick)
+
+
+def grey(encoded: bytes) -> NDArray[np.uint8]:
+    """The grey values [height, width] of an encoded picture: 0.299 red + 0.587 green + 0.114 blue (ITU-R 601)."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(encoded)) as picture:
+        return np.asarray(picture.convert("L"))
+
+
+def _pixels(images: NDArray[Any], labels: NDArray[Any]) -> Examples:
+    return from_rows(images.reshape(len(images), -1).astype(np.int64) + 1, labels, PIXEL_IDS)
+
+
+def _pictures(batch: "pa.RecordBatch") -> Examples:
+    return _pixels(np.stack([grey(picture["bytes"]) for picture in batch.column("img").to_pylist()]), labels_of(batch))
+
+
+def _picked(total: int, split: str, task: str, held_out: bool, limit: int | None) -> NDArray[np.int64]:
+    """The rows of a table of ``total`` that are the split's: all, or where validation is held out its part of train."""
+    rows = np.arange(total)
+    if held_out and split != "test":
+        order = generator("held out", task).permutation(total)
+        apart = total // _HELD_OUT
+        rows = np.sort(order[:apart] if split == "validation" else order[apart:])
+    return rows[chosen_rows(rows.size, limit, f"{task} {split}")]
+
+
+TASKS = (
+    TaskDefinition("listops", "ListOps", _listops, 10, 2000, alphabet="symbols", symbols=LISTOPS_IDS),
+    TaskDefinition(
+        "text",
+        "Text: IMDb in bytes",
+        _text(held_out=False),
+        2,
+        TEXT_BYTES,
+        splits=("train", "test"),
+        aliases={"validation": "test"},
+        alphabet="bytes",
+    ),
+    TaskDefinition(
+        "text-holdout",
+        "Text: IMDb in bytes, validation held out",
+        _text(held_out=True),
+        2,
+        TEXT_BYTES,
+        alphabet="bytes",
+    ),
+    TaskDefinition("retrieval", "Retrieval: AAN in bytes", _retrieval, 2, TEXT_BYTES, pairs=True, alphabet="bytes"),
+    TaskDefinition("pathfinder", "Pathfinder-32", _pathfinder, 2, 1024, alphabet="symbols", symbols=PIXEL_IDS),
+    TaskDefinition("image", "Image: CIFAR-10 in grey", _image, 10, 1024, alphabet="symbols", symbols=PIXEL_IDS),
+    TaskDefinition(
+        "digits", "MNIST-5k as pixels", _digits, 10, 784, stand_in=True, alphabet="symbols", symbols=PIXEL_IDS
+    ),
+)

@@ -1,0 +1,214 @@
+"""The classification tasks by name: GLUE, the Long Range Arena, and stand-ins that need nothing but this package.
+
+    data = load_task("acceptability")                       # or "cola", "listops", ...; see task_names()
+    data.splits["train"]                                    # Examples: ragged tokens, offsets, labels
+    data.splits["validation"].sequence(0)
+
+``data.sentences``, ``data.glue`` and ``data.lra`` say what the tasks are. Each split is encoded once and kept in the
+cache folder; later it is a memory map. Batches of it: ``data.classification_batches``.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transnormer_lib.data import cache, examples, glue, lra, sentences, task_kinds
+from transnormer_lib.data.examples import Examples
+from transnormer_lib.data.sources import DataUnavailable
+from transnormer_lib.data.task_kinds import SplitReader, TaskDefinition, TextRows
+from transnormer_lib.data.vocabulary import ByteVocabulary, Vocabulary, bpe_pieces
+
+_ORDER = ("train", "validation", "validation_matched", "validation_mismatched", "test")
+_SEPARATOR = "\n"  # between the two texts of a joined pair, and for a text that is empty
+# Whose vocabulary is meant where the caller does not say: that of the model's pre-training.
+_CORPUS_OF = {"gpt2-bpe": "wikitext-103"}
+_DEFINITIONS: Mapping[str, TaskDefinition] = {task.name: task for task in (*sentences.TASKS, *glue.TASKS, *lra.TASKS)}
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """A classification task in tokens."""
+
+    name: str
+    title: str
+    stand_in: bool  # not a task of GLUE or the Long Range Arena, and never called one
+    origin: str  # "embedded", "generated", "data root" or "Hub"
+    pairs: bool  # an example is two sequences
+    classes: int
+    vocab_size: int  # ids 0 … vocab_size - 1, pad included
+    pad_id: int
+    length: int  # of the longest sequence, in tokens, after cutting
+    splits: Mapping[str, Examples]  # "train" and "validation"; where they exist "test", and MNLI's two
+    metrics: tuple[str, ...]  # of "accuracy", "f1", "matthews"; the first decides
+    fingerprint: str  # sha256, hex, over all of the above
+    absent: Mapping[str, str] = field(default_factory=dict)  # splits that this machine lacks, and why
+
+
+def task_names() -> tuple[str, ...]:
+    """The names of all tasks."""
+    return tuple(_DEFINITIONS)
+
+
+def task_definition(name: str) -> TaskDefinition:
+    """What the task ``name`` is, without its data. Raises ValueError for an unknown name."""
+    if name not in _DEFINITIONS:
+        raise ValueError(f"task={name!r}: must be one of {', '.join(map(repr, _DEFINITIONS))}")
+    return _DEFINITIONS[name]
+
+
+def load_task(
+    name: str,
+    vocabulary: str = "bytes",
+    length: int | None = None,
+    limit: Mapping[str, int] | None = None,
+    *,
+    joined: bool = False,
+    corpus: str | None = None,
+) -> TaskData:
+    """The task ``name`` in the tokens of ``vocabulary``.
+
+    ``vocabulary``: "bytes", "bpe-N" or "gpt2-bpe"; tasks of the Long Range Arena have "bytes", or symbols of their own,
+    for which it says nothing. ``length`` cuts longer sequences (default: the task's own limit); the symbols of a tree
+    or the pixels of an image are never cut. ``limit`` takes that many examples of the splits it names, always the same
+    ones. ``joined`` makes one sequence of a pair, a newline between the two; the longer is cut first. ``corpus`` says
+    whose "bpe-N" it is (default: "wikipedia").
+
+    Raises:
+        ValueError: an unknown name, or a value that the task does not allow.
+        DataUnavailable: the training or validation data are not on this machine.
+    """
+    definition = task_definition(name)
+    splits = sorted({*definition.splits, *definition.aliases}, key=_ORDER.index)
+    for split, count in (limit or {}).items():
+        if split not in splits:
+            raise ValueError(f"limit.{split}={count!r}: task {name!r} has {', '.join(splits)}")
+        if count < 1:
+            raise ValueError(f"limit.{split}={count!r}: must be at least 1")
+    limits = tuple((split, (limit or {}).get(split)) for split in splits)
+    if length is not None and length < 1:
+        raise ValueError(f"length={length!r}: must be at least 1")
+    if joined and not definition.pairs:
+        raise ValueError(f"joined={joined!r}: an example of task {name!r} is no pair")
+    if definition.alphabet != "text" and vocabulary != ByteVocabulary.name:
+        raise ValueError(f"vocabulary={vocabulary!r}: task {name!r} has its own tokens; leave it at 'bytes'")
+    return _load(name, vocabulary, length, limits, joined, corpus)
+
+
+@lru_cache(maxsize=8)
+def _load(
+    name: str,
+    vocabulary: str,
+    length: int | None,
+    limits: tuple[tuple[str, int | None], ...],
+    joined: bool,
+    corpus: str | None,
+) -> TaskData:
+    definition = _DEFINITIONS[name]
+    words = None if definition.alphabet == "symbols" else _vocabulary(vocabulary, corpus)
+    cut = length or definition.length
+    found: dict[str, Examples] = {}
+    digests: dict[str, str] = {}
+    absent: dict[str, str] = {}
+    origins: list[str] = []
+    for split, count in limits:
+        source = definition.aliases.get(split, split)
+        try:
+            reader = definition.read(source, count)
+        except DataUnavailable as error:
+            absent[split] = str(error)
+            continue
+        found[split], digests[split] = _encoded(definition, source, count, reader, words, cut, joined)
+        origins.append(reader.origin)
+    for split in ("train", "validation"):
+        if split in absent:
+            raise DataUnavailable(absent[split])
+    longest = max(int(split.lengths.max()) for split in found.values())
+    facts: dict[str, Any] = {
+        "name": name,
+        "title": definition.title,
+        "stand_in": definition.stand_in,
+        "origin": origins[0],
+        "pairs": definition.pairs and not joined,
+        "classes": definition.classes,
+        "vocab_size": words.size if words else definition.symbols,
+        "pad_id": words.pad_id if words else definition.pad_id,
+        "length": longest,
+        "metrics": definition.metrics,
+    }
+    # Where the data were read is no part of what they are.
+    identity = [sorted((key, value) for key, value in facts.items() if key != "origin"), sorted(digests.items())]
+    fingerprint = examples.digest_of(repr([identity, words.fingerprint if words else None]))
+    return TaskData(**facts, splits=found, fingerprint=fingerprint, absent=absent)
+
+
+def _encoded(
+    definition: TaskDefinition,
+    split: str,
+    count: int | None,
+    reader: SplitReader,
+    words: Vocabulary | None,
+    length: int,
+    joined: bool,
+) -> tuple[Examples, str]:
+    """A split's examples and their digest, from the cache where they are there."""
+    name = f"{definition.name}-{split}"
+
+    def parts() -> Iterator[Examples]:
+        for part in reader.parts():
+            made = part if isinstance(part, Examples) else _encode_rows(part, words, length, joined)
+            outside = made.labels[(made.labels < 0) | (made.labels >= definition.classes)]
+            if outside.size:
+                raise ValueError(f"{name}: label {outside[0]}: must be in [0, {definition.classes})")
+            if words is None and made.lengths.max() > length:
+                raise ValueError(f"length={length}: {name} has {made.lengths.max()} symbols, which are not cut")
+            yield made
+
+    code = [cache.code_version(file) for file in (__file__, examples.__file__, task_kinds.__file__)]
+    key = cache.key(reader.identity, split, count, words.fingerprint if words else None, length, joined, *code)
+    return examples.stored(name, key, parts)
+
+
+def _encode_rows(rows: TextRows, words: Vocabulary | None, length: int, joined: bool) -> Examples:
+    assert words is not None  # text has a vocabulary
+    first = _sequences(rows.first, words, length)
+    if rows.second is None:
+        cut: Iterable[NDArray[Any]] = (a[:length] for a in first)
+    elif joined:
+        separator = words.encode(_SEPARATOR)
+        pairs = zip(first, _sequences(rows.second, words, length), strict=True)
+        cut = (_joined_pair(a, separator, b, length) for a, b in pairs)
+    else:
+        second = _sequences(rows.second, words, length)
+        cut = (text[:length] for pair in zip(first, second, strict=True) for text in pair)
+    return examples.from_sequences(list(cut), rows.labels, words.size)
+
+
+def _sequences(texts: Sequence[str], words: Vocabulary, length: int) -> list[NDArray[Any]]:
+    """The tokens of each text, at least ``length`` of them where there are so many.
+
+    A newline stands for an empty text (QQP has some): a sequence has at least one token.
+    """
+    if isinstance(words, ByteVocabulary):  # a character has at least a byte, so a long text need not be encoded whole
+        return [words.encode(text[:length] or _SEPARATOR) for text in texts]
+    return [words.encode(text or _SEPARATOR) for text in texts]
+
+
+def _joined_pair(a: NDArray[Any], separator: NDArray[Any], b: NDArray[Any], length: int) -> NDArray[Any]:
+    """a, separator, b in at most ``length`` tokens: the longer of the two is cut, down to the shorter, then both."""
+    room = max(length - separator.size, 0)
+    keep_b = min(b.size, max(room - a.size, room // 2))
+    return np.concatenate([a[: room - keep_b], separator, b[:keep_b]])[:length]
+
+
+def _vocabulary(name: str, corpus: str | None) -> Vocabulary:
+    if name not in _CORPUS_OF:
+        bpe_pieces(name)  # refuses other names: the words of WikiText-103 are no vocabulary for other text
+    if name == ByteVocabulary.name:
+        return ByteVocabulary()
+    from transnormer_lib.data.text import load_text_corpus
+
+    return load_text_corpus(corpus or _CORPUS_OF.get(name, "wikipedia"), name).vocabulary

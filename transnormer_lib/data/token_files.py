@@ -1,0 +1,173 @@
+"""Texts larger than memory, tokenised once into files that are mapped, not read.
+
+A split becomes one file of int32 in the cache. Batches of lines are read one after the other, tokenised in threads
+(Arrow and ``tokenizers`` work outside Python's lock) and written in order; no more than two batches per thread are
+held at a time, so memory depends on neither the text nor the number of tokens. The file takes its name when it is
+complete: an interrupted process leaves nothing that is taken for a result. A lock lets a second process wait for the
+first one's file instead of making it again.
+"""
+
+import json
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from transnormer_lib.data import cache
+from transnormer_lib.data.faults import DataFault
+from transnormer_lib.data.vocabulary import Tokens
+from transnormer_lib.data.words import split_words
+from transnormer_lib.files import replacing, write_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+R = TypeVar("R")
+_MOST_THREADS = 8  # each holds two batches, some tens of megabytes; more would wait for the one that writes
+_TITLE = r"^ ?= [^=\s](?:.*[^=\s])? = ?\n?$"  # a heading of the first level begins an article
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a tokenised text holds."""
+
+    documents: int  # headings of the first level
+    words: int  # separated by white space
+    bytes: int  # of UTF-8
+    tokens: int
+    lines: int
+
+
+def whole_lines(lines: "pa.Array") -> "pa.Array":
+    """The lines with `` \\n`` for blank ones, which the Hub's copy of WikiText has emptied."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    blank = pc.equal(pc.utf8_trim_whitespace(lines), "")
+    return pc.if_else(blank, pa.scalar(" \n", lines.type), lines)
+
+
+def token_file(
+    name: str,
+    digest: str,
+    batches: Callable[[], "Iterable[pa.Array]"],
+    encode: "Callable[[pa.Array], Tokens]",
+    *,
+    total: int | None = None,
+) -> tuple[Tokens, Tally]:
+    """The tokens of all lines, mapped read-only, and what they hold; from the cache where they are there.
+
+    Args:
+        name: for people who look into the folder.
+        digest: identifies text and vocabulary (see :func:`cache.key`).
+        batches: gives the lines, from the first one, whenever it is called.
+        encode: the ids of one batch of lines; called in several threads at once.
+        total: number of lines, for the bar of progress.
+
+    Raises:
+        DataFault: there is not one token.
+        OSError: the cache cannot be written.
+    """
+    from filelock import FileLock
+
+    path = cache.cache_dir() / "tokens" / f"{name}-{digest}.int32"
+    done = _open(path)
+    if done is not None:
+        return done
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_name(path.name + ".lock")):
+        done = _open(path)  # made while this process waited
+        if done is not None:
+            return done
+        for left in path.parent.glob(f".{path.name}.*"):
+            left.unlink(missing_ok=True)  # of a process that was killed: whoever lives holds the lock
+        tally = _write(path, name, batches, encode, total)
+        write_text(_sidecar(path), json.dumps(asdict(tally)))
+    done = _open(path)
+    assert done is not None
+    return done
+
+
+def in_order(function: Callable[[Any], R], items: Iterable[Any], threads: int | None = None) -> Iterator[R]:
+    """``function`` of every item, in order, computed in threads; at most two items per thread are under way."""
+    threads = threads or _threads()
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Any] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) >= 2 * threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def bar(items: Iterable[Any], label: str, total: int | None, size: Callable[[Any], int]) -> Iterator[Any]:
+    """The items, with a bar of progress where somebody watches."""
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, desc=label, unit=" lines", unit_scale=True, disable=None, leave=False) as progress:
+        for item in items:
+            yield item
+            progress.update(size(item))
+
+
+def _write(
+    path: Path,
+    name: str,
+    batches: Callable[[], "Iterable[pa.Array]"],
+    encode: "Callable[[pa.Array], Tokens]",
+    total: int | None,
+) -> Tally:
+    import pyarrow.compute as pc
+
+    def work(lines: Any) -> tuple[Tokens, tuple[int, int, int, int]]:
+        tokens = np.ascontiguousarray(encode(lines), np.int32)
+        _, counts = split_words(lines)
+        titles = pc.sum(pc.match_substring_regex(lines, _TITLE)).as_py() or 0
+        size = pc.sum(pc.binary_length(lines)).as_py() or 0
+        return tokens, (titles, int(counts.sum()), size, len(lines))
+
+    sums = np.zeros(4, np.int64)
+    written = 0
+    with replacing(path) as partial, partial.open("wb") as file:
+        for tokens, counts in bar(
+            in_order(work, (whole_lines(lines) for lines in batches())), name, total, lambda done: done[1][3]
+        ):
+            file.write(memoryview(tokens).cast("B"))
+            written += tokens.size
+            sums += counts
+        if not written:
+            raise DataFault(f"{name}: has no text, expected at least one line")
+        file.flush()
+        os.fsync(file.fileno())
+    documents, words, size, lines = sums.tolist()
+    return Tally(documents=documents, words=words, bytes=size, tokens=written, lines=lines)
+
+
+def _open(path: Path) -> tuple[Tokens, Tally] | None:
+    """What lies there, where it is complete: the sidecar is written last and knows the number of tokens."""
+    try:
+        tally = Tally(**json.loads(_sidecar(path).read_text()))
+        if path.stat().st_size != 4 * tally.tokens:
+            return None
+        return np.asarray(np.memmap(path, np.int32, mode="r")), tally
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _sidecar(path: Path) -> Path:
+    return path.with_suffix(".json")
+
+
+def _threads() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, _MOST_THREADS)

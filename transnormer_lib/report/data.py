@@ -1,0 +1,199 @@
+"""What data a preset needs, whether it is here, and whether it is right: ``transnormer data``."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from transnormer_lib.data import hub, sources, wikitext
+from transnormer_lib.data.faults import DataFault, DataUnavailable
+from transnormer_lib.report.parameters import resolve
+from transnormer_lib.report.project import Project
+
+_EMBEDDED = {"wikipedia": "CC BY-SA 3.0 and GFDL", "mnist-5k": "CC BY-SA 3.0"}
+_TOKENIZER = hub.GPT2.repository
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One data set, or one split of it, as it is on this machine."""
+
+    name: str
+    split: str  # "" where the data set has none
+    needed_by: tuple[str, ...]  # notebooks
+    bytes: int  # as published, where the data set is not embedded
+    licence: str
+    revision: str
+    place: str  # "embedded", "data root" or "Hub"; "wrong" where its files are faulty, "" where it is absent
+    reason: str  # why it is absent, or what is wrong
+    fingerprint: str  # sha256, hex; "" where it was not asked for
+
+
+def needs(project: Project, preset: str, notebooks: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The data sets that the preset's notebooks name in their parameters, each with the notebooks.
+
+    Read are parameters whose names hold ``corpus`` or ``task``; tasks that are generated need nothing.
+    """
+    found: dict[str, list[str]] = {}
+    for notebook in notebooks:
+        values = resolve(project, preset, notebook)
+        vocabulary = str(values.get("vocabulary", "bytes"))
+        named = {word for key, value in values.items() if "corpus" in key or "task" in key for word in _words(value)}
+        for word in sorted(named):
+            for name in _made_of(word, vocabulary):
+                found.setdefault(name, [])
+                if notebook not in found[name]:
+                    found[name].append(notebook)
+    return {name: tuple(by) for name, by in found.items()}
+
+
+def entries(needed: dict[str, tuple[str, ...]] | None, *, hashed: bool = False) -> list[Entry]:
+    """What is known of these data sets (default: all), split by split. Opens no connection.
+
+    ``hashed`` computes the fingerprints that are not recorded yet.
+    """
+    by = needed if needed is not None else dict.fromkeys([*_EMBEDDED, *hub.DATASETS, _TOKENIZER], ())
+    return [entry for name in by for entry in _entries(name, by[name], hashed)]
+
+
+def listing(rows: Sequence[Entry], heading: str) -> str:
+    """The entries as lines of text."""
+    lines = [heading]
+    root = sources.data_root()
+    lines.append(f"data root: {root if root is not None else 'none (TRANSNORMER_DATA_ROOT is not set)'}")
+    width = max((len(_label(row)) for row in rows), default=0)
+    for row in rows:
+        revision = f"  at {row.revision[:12]}" if row.revision else ""
+        unpinned = " (not pinned: the first reading is recorded)" if row.revision == hub.MOVING else ""
+        digest = f"  sha256 {row.fingerprint[:16]}" if row.fingerprint else ""
+        lines.append(
+            f"{row.place or 'absent':10} {_label(row):{width}} {_size(row.bytes):>9}  {row.licence}{revision}{unpinned}"
+            f"{digest}{'  for ' + ', '.join(row.needed_by) if row.needed_by else ''}"
+        )
+    lacking = [row for row in rows if row.reason]
+    lines.append(f"{len(rows) - len(lacking)} of {len(rows)} here")
+    lines += [f"{_label(row)}: {row.reason}" for row in lacking]
+    return "\n".join(lines)
+
+
+def as_json(rows: Iterable[Entry]) -> list[dict[str, Any]]:
+    return [asdict(row) for row in rows]
+
+
+def fetch(needed: dict[str, tuple[str, ...]] | None) -> int:
+    """Bring what is absent from the Hub into its cache. Returns the exit code: 1 where something stayed absent."""
+    failed = 0
+    for row in entries(needed):
+        if row.place:
+            continue
+        try:
+            found = _locate(row.name, row.split, fetch=True)
+            print(f"fetched    {_label(row)}  sha256 {found.fingerprint[:16]}", flush=True)
+        except (DataUnavailable, DataFault) as problem:
+            failed += 1
+            print(f"absent     {_label(row)}: {problem}", file=sys.stderr, flush=True)
+    return 1 if failed else 0
+
+
+def check(needed: dict[str, tuple[str, ...]] | None, *, accept: bool = False) -> int:
+    """Read everything that is here and hold it against its fingerprint, its columns and its labels.
+
+    Returns the exit code: 1 where something is wrong, or where something that ``needed`` names is absent.
+    """
+    wrong = 0
+    for row in entries(needed):
+        label = _label(row)
+        try:
+            if not row.place:
+                wrong += needed is not None
+                print(f"absent     {label}: {row.reason}", flush=True)
+                continue
+            print(f"right      {label}: {_read(row, accept)}", flush=True)
+        except (DataUnavailable, DataFault) as problem:
+            wrong += 1
+            print(f"wrong      {label}: {problem}", file=sys.stderr, flush=True)
+    return 1 if wrong else 0
+
+
+def _read(row: Entry, accept: bool) -> str:
+    if row.place == "embedded":
+        return f"sha256 {sources.load(row.name).fingerprint[:16]}"
+    located = _locate(row.name, row.split, fetch=False, rehash=True, accept=accept)
+    if not row.split:
+        return f"from the {located.origin}, sha256 {located.fingerprint[:16]}"
+    rows = sum(batch.num_rows for batch in sources.batches(row.name, row.split))
+    published = hub.DATASETS[row.name].splits[row.split].rows
+    of = "" if rows == published else f" of {published:,} published"
+    return f"{rows:,} rows{of} from the {located.origin}, sha256 {located.fingerprint[:16]}"
+
+
+def _locate(name: str, split: str, *, fetch: bool, rehash: bool = False, accept: bool = False) -> sources.Located:
+    if name == _TOKENIZER:
+        return sources.tokenizer_files(fetch=fetch, rehash=rehash)
+    return sources.locate(name, split, fetch=fetch, rehash=rehash, accept=accept)
+
+
+def _entries(name: str, by: tuple[str, ...], hashed: bool) -> Iterator[Entry]:
+    if name in _EMBEDDED:
+        try:
+            source, reason = sources.load(name), ""
+        except DataUnavailable as problem:
+            source, reason = None, str(problem)
+        yield Entry(
+            name, "", by, len(source.content) if source else 0, _EMBEDDED[name], "", "embedded" if source else "",
+            reason, source.fingerprint if source and hashed else "",
+        )  # fmt: skip
+        return
+    if name == _TOKENIZER:
+        place, reason, digest = _whereabouts(lambda: sources.tokenizer_files(fetch=False, hashed=hashed), hashed)
+        yield Entry(name, "", by, hub.GPT2.size, hub.GPT2.licence, hub.GPT2.revision, place, reason, digest)
+        return
+    dataset = hub.DATASETS[name]
+    for split, described in dataset.splits.items():
+        place, reason, digest = _whereabouts(
+            lambda split=split: sources.locate(name, split, fetch=False, hashed=hashed), hashed
+        )
+        size = sum(file.size for file in described.files)
+        yield Entry(name, split, by, size, dataset.licence, dataset.revision, place, reason, digest)
+
+
+def _whereabouts(locate: Any, hashed: bool) -> tuple[str, str, str]:
+    try:
+        found = locate()
+    except DataUnavailable as problem:
+        return "", str(problem), ""
+    except DataFault as problem:
+        return "wrong", str(problem), ""
+    return found.origin, "", found.fingerprint if hashed else ""
+
+
+def _made_of(word: str, vocabulary: str) -> list[str]:
+    if word == wikitext.NAME:
+        return [wikitext.needed(vocabulary), *([_TOKENIZER] if vocabulary == wikitext.GPT2 else [])]
+    if word in hub.TASKS:
+        return [hub.TASKS[word]]
+    return [word] if word in _EMBEDDED else []
+
+
+def _words(value: Any) -> Iterator[str]:
+    """Every string in a parameter's value, the keys of mappings too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from (*_words(key), *_words(inner))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _words(inner)
+
+
+def _label(row: Entry) -> str:
+    return f"{row.name} {row.split}".strip()
+
+
+def _size(count: int) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count = round(count / 1000)
+    return f"{count:.0f} GB"

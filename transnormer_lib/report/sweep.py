@@ -1,0 +1,125 @@
+"""Train the runs of a preset as jobs of Snakemake, one per run: on this machine's cores, or on a cluster.
+
+Each job is ``python -m transnormer_lib.training`` on a YAML of its own, under ``torchrun`` where a run takes several
+processes; it may be ended at any time and goes on from its checkpoint when the sweep is started again. A run that
+others start from is a job that they wait for. The run store decides whether anything is trained.
+"""
+
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from typing import TYPE_CHECKING, Any
+
+from transnormer_lib.files import write_text
+from transnormer_lib.report.pipeline import snakemake
+from transnormer_lib.report.progress import say
+from transnormer_lib.report.project import INTERRUPTED, Project, UserMistake
+from transnormer_lib.report.records import write_json
+from transnormer_lib.report.train import runs_of
+
+if TYPE_CHECKING:
+    from transnormer_lib.training.config import RunConfig
+
+
+def sweep(
+    project: Project,
+    preset: str,
+    notebooks: Sequence[str],
+    pattern: str | None = None,
+    cores: int = 1,
+    processes: int = 1,
+    extra: Sequence[str] = (),
+) -> int:
+    """Train what the store lacks of these notebooks' runs; ``pattern`` keeps those whose names it matches.
+
+    ``processes`` is how many share each run, ``extra`` goes to Snakemake. Returns 0 where every run is in the store
+    afterwards, diverged ones included; 1 where one could not be made; 130 after an interruption. Raises
+    :class:`UserMistake` for parameters that do not fit, a ``pattern`` that no run matches, or a sweep of the preset
+    that is under way.
+    """
+    from filelock import FileLock, Timeout
+
+    from transnormer_lib.data.sources import DataUnavailable
+
+    folder = project.report_dir(preset) / ".sweep"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder.with_name(".sweep.lock"), timeout=0):
+            jobs = _jobs(project, preset, notebooks, pattern)
+            say(f"sweep: {len(jobs)} runs to make")
+            if not jobs:
+                return 0
+            plan_file = _write(project, preset, jobs, processes)
+            code = snakemake(project, plan_file, "sweep", cores, extra, folder.with_name("sweep.log"))
+    except Timeout:
+        raise UserMistake(f"preset={preset!r}: another sweep over it is under way") from None
+    except DataUnavailable as problem:
+        print(f"sweep: no data: {problem}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    if code:
+        log = folder.with_name("sweep.log").relative_to(project.root)
+        print(f"sweep: a run could not be made; see {log}", file=sys.stderr)
+    return 1 if code else 0
+
+
+def _jobs(
+    project: Project, preset: str, notebooks: Sequence[str], pattern: str | None
+) -> "dict[str, tuple[RunConfig, list[str]]]":
+    """The runs that the store lacks, by their name there, each with those of them that it starts from."""
+    from transnormer_lib.training.store import RunStore, run_id
+
+    store, jobs, matched = RunStore(), {}, False
+
+    def add(config: "RunConfig") -> str | None:
+        """The name of the run's job, None where the store has the run."""
+        identity = run_id(config)
+        if identity not in jobs:
+            if store.find(config) is not None:
+                return None
+            start = None if config.start_from is None else add(config.start_from)
+            jobs[identity] = (config, [] if start is None else [start])
+        return identity
+
+    for notebook in notebooks:
+        for config in runs_of(project, preset, notebook):
+            if pattern is None or fnmatch(config.name, pattern):
+                matched = True
+                add(config)
+    if pattern is not None and not matched:
+        raise UserMistake(f"run={pattern!r}: no run of preset {preset!r} has such a name")
+    return jobs
+
+
+def _write(project: Project, preset: str, jobs: "dict[str, tuple[RunConfig, list[str]]]", processes: int) -> Any:
+    """A YAML per run and the workflow's plan, whose path is returned."""
+    import yaml
+
+    from transnormer_lib.training.store import default_root
+
+    folder, chosen = project.report_dir(preset) / ".sweep", project.preset(preset)
+    shutil.rmtree(folder, ignore_errors=True)
+    runs = {}
+    for identity, (config, after) in jobs.items():
+        file = folder / f"{identity}.yaml"
+        write_text(file, yaml.safe_dump(json.loads(json.dumps(config.to_dict()))))  # through JSON: no tuples
+        runs[identity] = {"file": str(file), "after": after}
+    launcher = [sys.executable]
+    if processes > 1:
+        launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    environment = chosen.environment | {"TQDM_DISABLE": "1"}
+    plan = {
+        "preset": preset,
+        "gpu": chosen.device == "gpu",
+        "stamps": str(folder.relative_to(project.root) / "stamps"),
+        "store": str(default_root().resolve()),
+        "launcher": shlex.join(launcher),
+        "environment": " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items()),
+        "runs": runs,
+    }
+    write_json(folder / "plan.json", plan)
+    return folder / "plan.json"
