@@ -33,7 +33,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transnormer_lib.attention.about import About
-from transnormer_lib.attention.gated import GatedBlock, GatedConfig, Images, KeysAndValues
+from transnormer_lib.attention.gated import CachedBlock, GatedBlock, GatedConfig, Images
 from transnormer_lib.attention.interface import check_choice, check_count, check_length
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.recurrent import State, StateShapes
@@ -239,7 +239,7 @@ class FlashQuadConfig(_FlashConfig):
 
 
 @register("flash-quad", FlashQuadConfig)
-class FlashQuad(_Flash):
+class FlashQuad(_Flash, CachedBlock):
     """FLASH-quad, the gated attention unit. The recurrent state is a cache of all keys and values, which grows."""
 
     config: FlashQuadConfig
@@ -281,15 +281,15 @@ class FlashQuad(_Flash):
 
     def cache(self) -> StateShapes:
         self._check_divisor()
-        return KeysAndValues.shapes(self.config.s, self.config.e)
+        return super().cache()
 
     def remember(self, images: Images, v_BNE: Tensor) -> State:
         self._check_divisor()
-        return KeysAndValues.of(images[1], v_BNE)
+        return super().remember(images, v_BNE)
 
     def mix_one(self, images: Images, v_B1E: Tensor, state: State, position: int) -> tuple[Tensor, State]:
         n = self.config.max_length if self.config.divide_by == "max_length" else position + 1
-        after, keys, values = KeysAndValues.append(state, images[1], v_B1E, position)
+        after, keys, values = self.append(state, images[1], v_B1E, position)
         return self.kernel_row(images[0] / n, keys) @ values, after
 
     def _check_divisor(self) -> None:

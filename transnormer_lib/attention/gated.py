@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transnormer_lib.attention.block import AttentionBlock, BlockConfig
 from transnormer_lib.attention.interface import check_count, check_flag, without_autocast
 from transnormer_lib.attention.norms import widen
-from transnormer_lib.attention.recurrent import GROWS, State, StateShapes, with_room
+from transnormer_lib.attention.recurrent import State, StateShapes, append, cache_of, cache_shapes
 from transnormer_lib.attention.rotary import build_rotary
 
 Images = tuple[Tensor, ...]  # the affine images of z, each [B, N, s]
@@ -189,25 +189,19 @@ class GatedBlock(AttentionBlock):
         return {**state, "before": widen(x_BND[:, -1:, : self.shifted_width]).clone()}
 
 
-class KeysAndValues:
-    """The growing cache of the blocks whose tokens see all earlier ones: keys [B, 1, L, s], values [B, 1, L, e]."""
+class CachedBlock(GatedBlock):
+    """Base of the gated blocks whose tokens see all earlier ones: the state is a cache of all keys and values."""
 
-    @staticmethod
-    def shapes(s: int, e: int) -> StateShapes:
-        """Beyond [B]."""
-        return {"keys": (1, GROWS, s), "values": (1, GROWS, e)}
+    def cache(self) -> StateShapes:
+        # One head: [B, 1, L, s] and [B, 1, L, e].
+        shapes = cache_shapes(self.config.s, self.config.e)
+        return {name: (1, *shape) for name, shape in shapes.items()}
 
-    @staticmethod
-    def of(k_BNS: Tensor, v_BNE: Tensor) -> State:
-        """The cache that holds the tokens given, with room for as many again."""
-        return {"keys": with_room(k_BNS[:, None]), "values": with_room(v_BNE[:, None])}
+    def remember(self, images: Images, v_BNE: Tensor) -> State:
+        return cache_of(images[1][:, None], v_BNE[:, None])
 
     @staticmethod
     def append(state: State, k_B1S: Tensor, v_B1E: Tensor, position: int) -> tuple[State, Tensor, Tensor]:
         """(the cache with one more token, all keys [B, position + 1, s], all values)."""
-        keys, values = state["keys"], state["values"]
-        if position == keys.shape[2]:
-            keys, values = with_room(keys), with_room(values)
-        keys[:, :, position], values[:, :, position] = k_B1S, v_B1E
-        seen = slice(position + 1)
-        return {"keys": keys, "values": values}, keys[:, 0, seen], values[:, 0, seen]
+        after, keys, values = append(state, k_B1S[:, None], v_B1E[:, None], position)
+        return after, keys[:, 0], values[:, 0]

@@ -32,9 +32,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transnormer_lib.attention.about import About
-from transnormer_lib.attention.gated import GatedBlock, GatedConfig, Images, KeysAndValues
+from transnormer_lib.attention.gated import CachedBlock, GatedConfig, Images
 from transnormer_lib.attention.interface import check_choice, check_count, check_dropout, check_flag
-from transnormer_lib.attention.recurrent import State, StateShapes
+from transnormer_lib.attention.recurrent import State
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
 
@@ -70,7 +70,7 @@ class GAUConfig(GatedConfig):
 
 
 @register("gau", GAUConfig)
-class GAU(GatedBlock):
+class GAU(CachedBlock):
     """The fast form folds all factors into the queries. Its memory is quadratic with every normaliser: no fused softmax
     attention takes values that are wider than the keys. The recurrent state is a cache of all keys and values, which
     grows.
@@ -157,14 +157,8 @@ class GAU(GatedBlock):
     def mix_flops(self, length: int) -> int:
         return 2 * length * length * (self.config.s + self.config.e)
 
-    def cache(self) -> StateShapes:
-        return KeysAndValues.shapes(self.config.s, self.config.e)
-
-    def remember(self, images: Images, v_BNE: Tensor) -> State:
-        return KeysAndValues.of(images[1], v_BNE)
-
     def mix_one(self, images: Images, v_B1E: Tensor, state: State, position: int) -> tuple[Tensor, State]:
-        after, keys, values = KeysAndValues.append(state, images[1], v_B1E, position)
+        after, keys, values = self.append(state, images[1], v_B1E, position)
         n = torch.tensor(position + 1.0, dtype=keys.dtype, device=keys.device)
         scores = (images[0] * self._factor(n)) @ keys.mT
         if self.config.normaliser.startswith("softmax"):

@@ -44,6 +44,26 @@ def with_room(cache_BHLD: Tensor) -> Tensor:
     return F.pad(cache_BHLD, (0, 0, 0, max(cache_BHLD.shape[2], _SMALLEST_CACHE)))
 
 
+def cache_shapes(keys: int, values: int) -> StateShapes:
+    """Of the cache of a mechanism whose tokens see all earlier ones."""
+    return {"keys": (GROWS, keys), "values": (GROWS, values)}
+
+
+def cache_of(k_BHND: Tensor, v_BHNE: Tensor) -> State:
+    """The cache that holds the tokens given, with room for as many again."""
+    return {"keys": with_room(k_BHND), "values": with_room(v_BHNE)}
+
+
+def append(state: State, k_BH1D: Tensor, v_BH1E: Tensor, position: int) -> tuple[State, Tensor, Tensor]:
+    """(the cache with one more token, all keys [B, H, position + 1, D], all values)."""
+    keys, values = state["keys"], state["values"]
+    if position == keys.shape[2]:
+        keys, values = with_room(keys), with_room(values)
+    keys[:, :, position], values[:, :, position] = k_BH1D[:, :, 0], v_BH1E[:, :, 0]
+    seen = slice(position + 1)
+    return {"keys": keys, "values": values}, keys[:, :, seen], values[:, :, seen]
+
+
 def check_causal(causal: bool) -> None:
     """Refuse a recurrent form where a token sees later ones."""
     if not causal:

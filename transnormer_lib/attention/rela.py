@@ -25,7 +25,7 @@ from transnormer_lib.attention.interface import Attention, AttentionConfig, chec
 from transnormer_lib.attention.norm import magnitude_weights, over_embedding
 from transnormer_lib.attention.norms import RMSNorm, check_norm, widen
 from transnormer_lib.attention.query_blocks import by_query_blocks
-from transnormer_lib.attention.recurrent import GROWS, State, StateShapes, with_room
+from transnormer_lib.attention.recurrent import State, StateShapes, append, cache_of, cache_shapes
 from transnormer_lib.attention.registry import register
 
 
@@ -124,25 +124,20 @@ class ReLAttention(Attention):
         return self.finish(by_query_blocks(some, q, self.config.chunk_size, random))
 
     def state_shapes(self) -> StateShapes:
-        return {"keys": (GROWS, self.config.head_dim), "values": (GROWS, self.config.head_dim)}
+        return cache_shapes(self.config.head_dim, self.config.head_dim)
 
     def state_dtype(self, dtype: torch.dtype) -> torch.dtype:
         return dtype  # nothing is summed in it
 
     def state_after(self, k: Tensor, v: Tensor) -> State:
         (k,) = self.turned(k)
-        return {"keys": with_room(k), "values": with_room(v)}
+        return cache_of(k, v)
 
     def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
         q, k = self.turned(q, k, start=position)
-        keys, values = state["keys"], state["values"]
-        if position == keys.shape[2]:
-            keys, values = with_room(keys), with_room(values)
-        keys[:, :, position], values[:, :, position] = k[:, :, 0], v[:, :, 0]
-        seen = slice(position + 1)
-        s = widen(q) * self.config.head_dim**-0.5 @ widen(keys[:, :, seen]).mT
-        t = self.dropout(s.relu()) @ widen(values[:, :, seen])
-        return self.finish(t), {"keys": keys, "values": values}
+        after, keys, values = append(state, k, v, position)
+        s = widen(q) * self.config.head_dim**-0.5 @ widen(keys).mT
+        return self.finish(self.dropout(s.relu()) @ widen(values)), after
 
     def head_flops(self, length: int) -> int:
         block = self.config.chunk_size

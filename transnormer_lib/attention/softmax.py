@@ -13,7 +13,7 @@ from torch import Tensor
 
 from transnormer_lib.attention.about import About
 from transnormer_lib.attention.interface import Attention, AttentionConfig, check_dropout
-from transnormer_lib.attention.recurrent import GROWS, State, StateShapes, with_room
+from transnormer_lib.attention.recurrent import State, StateShapes, append, cache_of, cache_shapes
 from transnormer_lib.attention.registry import register
 
 
@@ -75,24 +75,19 @@ class SoftmaxAttention(Attention):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=p)
 
     def state_shapes(self) -> StateShapes:
-        return {"keys": (GROWS, self.config.head_dim), "values": (GROWS, self.config.head_dim)}
+        return cache_shapes(self.config.head_dim, self.config.head_dim)
 
     def state_dtype(self, dtype: torch.dtype) -> torch.dtype:
         return dtype  # nothing is summed in it
 
     def state_after(self, k: Tensor, v: Tensor) -> State:
         (k,) = self.turned(k)
-        return {"keys": with_room(k), "values": with_room(v)}
+        return cache_of(k, v)
 
     def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
         q, k = self.turned(q, k, start=position)
-        keys, values = state["keys"], state["values"]
-        if position == keys.shape[2]:
-            keys, values = with_room(keys), with_room(values)
-        keys[:, :, position], values[:, :, position] = k[:, :, 0], v[:, :, 0]
-        seen = slice(position + 1)
-        o = F.scaled_dot_product_attention(q, keys[:, :, seen], values[:, :, seen], dropout_p=self._dropout_p())
-        return o, {"keys": keys, "values": values}
+        after, keys, values = append(state, k, v, position)
+        return F.scaled_dot_product_attention(q, keys, values, dropout_p=self._dropout_p()), after
 
     def _dropout_p(self) -> float:
         return self.config.dropout if self.training else 0.0
