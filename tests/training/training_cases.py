@@ -11,6 +11,7 @@ from transnormer_lib.data.tasks import TaskData
 from transnormer_lib.data.vocabulary import vocabulary_size
 from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.config import ClassifierHead
+from transnormer_lib.training import store
 from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
 
 
@@ -68,4 +69,6 @@ def fake_task(monkeypatch: pytest.MonkeyPatch, pairs: bool = False, **fields: An
     values |= {"splits": splits, "metrics": ("matthews", "accuracy", "f1"), "fingerprint": "f" * 64}
     task = TaskData(**(values | fields))
     monkeypatch.setattr(tasks, "load_task", lambda *_, **__: task)
+    # Remembered fingerprints are of the real task, or of another fake.
+    monkeypatch.setattr(store, "_task_fingerprint", store._task_fingerprint.__wrapped__)
     return task

@@ -258,6 +258,8 @@ class RunStore:
         quiet: dict[str, Any] = {"disable": None if main else True}
         if main and "ipykernel" in sys.modules:
             quiet = {}
+        # Of the beginning: hours later the code in the checkout may be another than what trains.
+        around = circumstances(config)
         with tqdm(total=config.steps, desc=config.name, unit="step", leave=False, **quiet) as bar:
 
             def progress(step: int, loss: float) -> None:
@@ -270,7 +272,7 @@ class RunStore:
                 trained = trainer.train(
                     config, progress, checkpoints, tracker, self.root / "tracking", weights, self.check_bands
                 )
-        record = trained.record | memory | circumstances(config)
+        record = trained.record | memory | around
         if start is not None:
             record["start_from"] = start.path.name
             record["data"] = start.record["data"] | record["data"]
