@@ -1,5 +1,6 @@
 """Runs small enough to train in a test, shared by the tests of training."""
 
+import inspect
 from dataclasses import replace
 from typing import Any
 
@@ -70,5 +71,5 @@ def fake_task(monkeypatch: pytest.MonkeyPatch, pairs: bool = False, **fields: An
     task = TaskData(**(values | fields))
     monkeypatch.setattr(tasks, "load_task", lambda *_, **__: task)
     # Remembered fingerprints are of the real task, or of another fake.
-    monkeypatch.setattr(store, "_task_fingerprint", store._task_fingerprint.__wrapped__)
+    monkeypatch.setattr(store, "_task_fingerprint", inspect.unwrap(store._task_fingerprint))
     return task
