@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, nn
 
 from transnormer_lib.attention.about import About
-from transnormer_lib.attention.interface import Attention, AttentionConfig, check_choice, check_dropout
+from transnormer_lib.attention.cached import CachedAttention
+from transnormer_lib.attention.interface import AttentionConfig, check_choice, check_dropout
 from transnormer_lib.attention.norm import magnitude_weights, over_embedding
 from transnormer_lib.attention.norms import RMSNorm, check_norm, widen
 from transnormer_lib.attention.query_blocks import by_query_blocks
-from transnormer_lib.attention.recurrent import State, StateShapes, append, cache_of, cache_shapes
 from transnormer_lib.attention.registry import register
 
 
@@ -72,7 +72,7 @@ class GatedRMSNorm(nn.Module):
 
 
 @register("rela", ReLAConfig)
-class ReLAttention(Attention):
+class ReLAttention(CachedAttention):
     """ReLU(Q Kᵀ / sqrt(D)) V and its norm. Its weights are ``magnitude_weights`` of the rectified scores.
 
     Time is quadratic in N, memory is not: no more than C queries have their scores at a time. The recurrent state is
@@ -123,21 +123,9 @@ class ReLAttention(Attention):
         random = self.training and self.config.dropout > 0
         return self.finish(by_query_blocks(some, q, self.config.chunk_size, random))
 
-    def state_shapes(self) -> StateShapes:
-        return cache_shapes(self.config.head_dim, self.config.head_dim)
-
-    def state_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        return dtype  # nothing is summed in it
-
-    def state_after(self, k: Tensor, v: Tensor) -> State:
-        (k,) = self.turned(k)
-        return cache_of(k, v)
-
-    def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
-        q, k = self.turned(q, k, start=position)
-        after, keys, values = append(state, k, v, position)
+    def over_cache(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         s = widen(q) * self.config.head_dim**-0.5 @ widen(keys).mT
-        return self.finish(self.dropout(s.relu()) @ widen(values)), after
+        return self.finish(self.dropout(s.relu()) @ widen(values))
 
     def head_flops(self, length: int) -> int:
         block = self.config.chunk_size

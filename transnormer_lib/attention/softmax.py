@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transnormer_lib.attention.about import About
-from transnormer_lib.attention.interface import Attention, AttentionConfig, check_dropout
-from transnormer_lib.attention.recurrent import State, StateShapes, append, cache_of, cache_shapes
+from transnormer_lib.attention.cached import CachedAttention
+from transnormer_lib.attention.interface import AttentionConfig, check_dropout
 from transnormer_lib.attention.registry import register
 
 
@@ -42,7 +42,7 @@ class SoftmaxConfig(AttentionConfig):
 
 
 @register("softmax", SoftmaxConfig)
-class SoftmaxAttention(Attention):
+class SoftmaxAttention(CachedAttention):
     """p_ij = softmax_j(q_i·k_j / sqrt(D)), o_i = Σ_j p_ij v_j.
 
     The chunked form is PyTorch's fused attention, whose time stays quadratic in N. Its memory is linear, but
@@ -74,20 +74,8 @@ class SoftmaxAttention(Attention):
         allowed = self.allowed(q.shape[2], key_padding_mask, q.device)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=p)
 
-    def state_shapes(self) -> StateShapes:
-        return cache_shapes(self.config.head_dim, self.config.head_dim)
-
-    def state_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        return dtype  # nothing is summed in it
-
-    def state_after(self, k: Tensor, v: Tensor) -> State:
-        (k,) = self.turned(k)
-        return cache_of(k, v)
-
-    def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
-        q, k = self.turned(q, k, start=position)
-        after, keys, values = append(state, k, v, position)
-        return F.scaled_dot_product_attention(q, keys, values, dropout_p=self._dropout_p()), after
+    def over_cache(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, keys, values, dropout_p=self._dropout_p())
 
     def _dropout_p(self) -> float:
         return self.config.dropout if self.training else 0.0
