@@ -1,0 +1,71 @@
+"""A classifier's run from a notebook's parameters, and what becomes of a task whose data are not here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from transnormer_lib.models.config import ClassifierHead, ModelConfig
+from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
+
+if TYPE_CHECKING:
+    from transnormer_lib.data.tasks import TaskData
+    from transnormer_lib.training.store import Run, RunStore
+
+
+def vocabulary_size(task: str, vocabulary: str, corpus: str) -> int:
+    """The number of ids of a task's tokens. Reads no data, so that a run can be planned without them.
+
+    ``vocabulary`` and ``corpus`` matter for tasks of free text alone; others have tokens of their own.
+    """
+    from transnormer_lib.data.tasks import task_definition
+    from transnormer_lib.data.text import corpus_vocabulary_size
+
+    definition = task_definition(task)
+    if definition.alphabet == "symbols":
+        return definition.symbols
+    return corpus_vocabulary_size(corpus, vocabulary if definition.alphabet == "text" else "bytes")
+
+
+def run(
+    name: str, model: ModelConfig, data: DataConfig, optimizer: OptimizerConfig, head: Mapping[str, Any], **fields: Any
+) -> RunConfig:
+    """One training run of a classifier for the task ``data.task_name``: classes and pairs are the task's."""
+    from transnormer_lib.data.tasks import task_definition
+
+    task = task_definition(data.task_name)
+    return RunConfig(
+        name=name,
+        model=model,
+        data=data,
+        optimizer=optimizer,
+        head=ClassifierHead(classes=task.classes, pairs=task.pairs and not data.joined, **head),
+        **fields,
+    )
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A task that could not be loaded, and why, in one line."""
+
+    reason: str
+
+
+def load(data: DataConfig) -> "TaskData | Absent":
+    """The task's data, or why they are not on this machine."""
+    from transnormer_lib.data.faults import DataUnavailable
+    from transnormer_lib.training.substance import load_task_data
+
+    try:
+        return load_task_data(data)
+    except DataUnavailable as problem:
+        return Absent(str(problem))
+
+
+def train(config: RunConfig, store: "RunStore") -> "Run | Absent":
+    """Train or load the run; its data, or those of the run it starts from, may be absent."""
+    from transnormer_lib.data.faults import DataUnavailable
+
+    try:
+        return store.get(config)
+    except DataUnavailable as problem:
+        return Absent(str(problem))
