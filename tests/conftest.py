@@ -2,6 +2,7 @@
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,6 +22,20 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 if not torch.cuda.is_available():
     # Without a GPU Triton's interpreter runs the kernels. Triton reads this once, when it is first imported.
     os.environ["TRITON_INTERPRET"] = "1"
+
+
+# Read before a test takes it out of the environment.
+_PLACE_OF_SAMPLES = Path(
+    os.environ.get("TRANSNORMER_DATA_ROOT") or Path(__file__).resolve().parents[2] / "shared" / "data"
+)
+
+
+@pytest.fixture(scope="session")
+def sample_root() -> Path:
+    """A data root with samples of real data: ``TRANSNORMER_DATA_ROOT``, else ``../shared/data``; skips without."""
+    if not _PLACE_OF_SAMPLES.is_dir():
+        pytest.skip(f"no real data at {_PLACE_OF_SAMPLES}")
+    return _PLACE_OF_SAMPLES
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,12 +1,9 @@
 """The data tests keep what they derive in a folder of their own, never in the user's cache, and open no connection."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-GIVEN_ROOT = os.environ.get("TRANSNORMER_DATA_ROOT")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -32,11 +29,7 @@ def data_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def real_root(monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The samples of real data: ``TRANSNORMER_DATA_ROOT``, else ``../shared/data``; skips where there are none."""
-    places = [Path(GIVEN_ROOT)] if GIVEN_ROOT else [Path(__file__).resolve().parents[3] / "shared" / "data"]
-    for place in places:
-        if place.is_dir():
-            monkeypatch.setenv("TRANSNORMER_DATA_ROOT", str(place))
-            return place
-    pytest.skip(f"no real data at {places[0]}")
+def real_root(sample_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The samples of real data as the data root."""
+    monkeypatch.setenv("TRANSNORMER_DATA_ROOT", str(sample_root))
+    return sample_root

@@ -20,8 +20,6 @@ from transnormer_lib.data.task_kinds import METRICS, chosen_rows
 from transnormer_lib.data.tasks import TaskData, load_task, task_definition, task_names
 from transnormer_lib.data.vocabulary import Vocabulary, train_bpe
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
-SAMPLES = Path(os.environ.get("TRANSNORMER_DATA_ROOT") or SHARED)
 GLUE = ("mnli", "qnli", "qqp", "sst2", "mrpc", "cola")
 LRA = ("listops", "text", "text-holdout", "retrieval", "pathfinder", "image")
 STAND_INS = ("acceptability", "same-article", "sentence-order", "articles-order", "articles-same", "digits")
@@ -337,10 +335,9 @@ def test_the_ids_of_listops_are_those_of_the_generator() -> None:
     assert (task.symbols, task.pad_id) == (len(listops.VOCABULARY), listops.PAD_ID)
 
 
-@pytest.mark.skipif(not (SAMPLES / "nyu-mll").is_dir(), reason="the real samples are not on this machine")
+@pytest.mark.usefixtures("real_root")
 @pytest.mark.parametrize("name", [*GLUE, "text", "text-holdout", "image"])
-def test_the_real_samples_are_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRANSNORMER_DATA_ROOT", str(SAMPLES))
+def test_the_real_samples_are_read(name: str) -> None:
     task = task_definition(name)
     data = load_task(name, limit={"train": 300, **({"test": 100} if "test" in task.splits else {})})
     assert data.origin == "data root"

@@ -18,6 +18,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 STUDY = "03_attention_dilution"
 TINY = {"architectures": ["vanilla", "linear"], "mixtures": ["linear"], "seeds": [0], "dim": 8, "heads": 2}
 TINY |= {"layers": 2, "length": 8, "block_size": 4, "steps": 2, "warmup": 1, "batch_size": 2, "validation_windows": 2}
+TINY |= {"bands": []}
 
 
 @pytest.fixture

@@ -44,6 +44,7 @@ PARAMETERS: dict[str, Any] = {
     "clip_norm": 1.0,
     "dropout": 0.0,
     "validation_windows": 2,
+    "bands": [],
 }
 
 

@@ -44,6 +44,15 @@ def test_quick_has_five_seeds_and_larger_scales_three(notebook: str) -> None:
         assert len(seeds) >= (5 if preset == "quick" else 3)
 
 
+@pytest.mark.parametrize("preset", PROJECT.presets)
+@pytest.mark.parametrize("notebook", STUDIED)
+def test_language_models_have_expectations_of_their_early_loss(notebook: str, preset: str) -> None:
+    for config in studies.runs(notebook, resolve(PROJECT, preset, notebook)):
+        if config.head is None and config.start_from is None:
+            assert config.bands, f"{config.name} would run to its end however far off it is"
+            assert min(band.step for band in config.bands) <= config.steps / 10
+
+
 def test_a_row_or_seed_that_is_named_twice_is_refused() -> None:
     with pytest.raises(ValueError, match=r"architectures=\['a', 'a'\]: must differ"):
         language_models.grid(["a", "a"], [0])

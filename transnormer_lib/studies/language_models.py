@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.models.architectures import architecture, depth
 from transnormer_lib.models.config import Kind, ModelConfig
-from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
+from transnormer_lib.training.config import Band, DataConfig, OptimizerConfig, RunConfig
 
 if TYPE_CHECKING:
     from transnormer_lib.data.text import TextCorpus
@@ -37,6 +37,7 @@ PARAMETERS = (
     "clip_norm",
     "dropout",
     "validation_windows",
+    "bands",
 )
 
 # The rate from which the released scripts warm up, and Adam's ε of Table 13.
@@ -101,6 +102,7 @@ def run(label: str, config: ModelConfig, seed: int, parameters: Mapping[str, Any
         accumulate=parameters["accumulate"],
         precision=parameters["precision"],
         validation_windows=parameters["validation_windows"],
+        bands=tuple(Band(int(step), low, high) for step, low, high in parameters["bands"]),
     )
     return replace(whole, **fields) if fields else whole
 
