@@ -137,7 +137,7 @@ def test_a_checkpoint_of_other_code_is_not_used(tmp_path: Path, monkeypatch: pyt
             RunStore(tmp_path, checkpoint_seconds=0.0).get(config())
     assert (tmp_path / f".partial-{run_id(config())}" / "checkpoints").exists()
     with monkeypatch.context() as patched:
-        patched.setattr(store, "_code", lambda: "changed")
+        patched.setattr(store, "_code", lambda mechanisms: "changed")
         assert RunStore(tmp_path).get(config()).record["sessions"] == 1
     assert RunStore(tmp_path).get(config()).record["sessions"] == 2
 

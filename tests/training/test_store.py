@@ -10,6 +10,7 @@ import pytest
 import torch
 from training_cases import config
 
+from transnormer_lib.provenance import imports
 from transnormer_lib.training import store as store_module
 from transnormer_lib.training import trainer
 from transnormer_lib.training.config import RunConfig
@@ -102,6 +103,34 @@ def test_other_code_or_other_data_is_another_run(what: str, monkeypatch: pytest.
     before = run_id(config())
     monkeypatch.setattr(store_module, what, lambda *_: "changed")
     assert run_id(config()) != before
+
+
+@pytest.mark.parametrize(
+    ("edited", "row", "another"),
+    [
+        ("attention.softmax", "vanilla", True),
+        ("attention.softmax", "linear", False),
+        ("attention.norm", "transnormer-t2", True),
+        ("attention.norm", "vanilla", False),
+        ("attention.landmarks", "nystromformer", True),
+        ("attention.landmarks", "transnormer-t2", False),
+        ("attention.interface", "vanilla", True),
+        ("training.trainer", "linear", True),
+    ],
+)
+def test_an_edited_mechanism_changes_the_runs_that_use_it(
+    edited: str, row: str, another: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = config(row, "masked")  # some have no causal form
+    before = run_id(run)
+    written = imports.path_of(f"transnormer_lib.{edited}").read_text()
+    plain = imports._bare
+    monkeypatch.setattr(imports, "_bare", lambda source: plain(source) + ("edited" if source == written else ""))
+    store_module._code.cache_clear()
+    try:
+        assert (run_id(run) != before) is another
+    finally:
+        store_module._code.cache_clear()
 
 
 @pytest.mark.parametrize("moment", ["save_weights", "train"])

@@ -56,6 +56,11 @@ def config_class(name: str) -> type[AttentionConfig] | type[BlockConfig]:
     return _entry(name).config
 
 
+def classes(name: str) -> tuple[type[AttentionConfig] | type[BlockConfig], type[Attention] | type[AttentionBlock]]:
+    """The config and the module of the mechanism ``name``, as classes."""
+    return _entry(name)
+
+
 def about(name: str) -> About:
     """Cost and source of the mechanism ``name``."""
     return _entry(name).mechanism.about

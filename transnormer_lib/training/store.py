@@ -2,12 +2,12 @@
 
 ``runs/<name>-<digest>/`` holds ``config.json``, ``record.json``, ``model.safetensors`` and, if the config asks for
 them, ``gradients.safetensors``. The digest covers the config, the fingerprint of the data and the code that training
-imports (without comments and docstrings, so that a clarified sentence costs no training), and of a run that starts
-from another one that one's digest. A folder appears under its name only when it is complete: an interrupted run
-leaves nothing behind but ``.partial-<name>-<digest>/`` with its last checkpoint, from which the next attempt goes on.
-Other code, data or config has another digest, so a checkpoint is never continued by what did not write it. A run
-that stopped outside a band is no finished run: its record stands in its partial folder, beside the checkpoint from
-which it goes on once the bands are others, or not looked at.
+imports (without comments and docstrings, so that a clarified sentence costs no training, and without the mechanisms
+that the model does not have), and of a run that starts from another one that one's digest. A folder appears under its
+name only when it is complete: an interrupted run leaves nothing behind but ``.partial-<name>-<digest>/`` with its last
+checkpoint, from which the next attempt goes on. Other code, data or config has another digest, so a checkpoint is never
+continued by what did not write it. A run that stopped outside a band is no finished run: its record stands in its
+partial folder, beside the checkpoint from which it goes on once the bands are others, or not looked at.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -117,11 +117,20 @@ def default_check_bands() -> bool:
 
 
 @lru_cache
-def _code() -> str:
-    from transnormer_lib.provenance.imports import code_digest
+def _code(mechanisms: frozenset[str]) -> str:
+    """Digest of the code that trains a model of these mechanisms: of the registered ones theirs alone, so that work
+    on one leaves the runs of the others as they are."""
+    from transnormer_lib import attention
+    from transnormer_lib.provenance.imports import closure, code_digest
 
+    def modules(names: Iterable[str]) -> set[str]:
+        return {kind.__module__ for name in names for kind in attention.classes(name)}
+
+    every = modules(attention.names())
+    # What a mechanism has from others, but for the package, which imports all.
+    used = every & set(closure(modules(mechanisms), without=[attention.__name__]))
     # How a classification task is made is left out: its fingerprint covers every token and label that came of it.
-    return code_digest("transnormer_lib.training.trainer", without=["transnormer_lib.data.tasks"])
+    return code_digest("transnormer_lib.training.trainer", without=[*(every - used), "transnormer_lib.data.tasks"])
 
 
 @lru_cache
@@ -153,7 +162,7 @@ def run_id(config: RunConfig, data: Mapping[str, str] | None = None) -> str:
     content = {
         "config": config.identity(),
         "data": (data or {}).get(config.data.source) or _fingerprint(config.data),
-        "code": _code(),
+        "code": _code(frozenset(config.model.attention)),
         "start_from": None if config.start_from is None else run_id(config.start_from, data),
     }
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
