@@ -37,6 +37,12 @@ def test_text_is_escaped_and_formulas_are_shown() -> None:
     assert "A &lt;b&gt; of" in html
 
 
+def test_formulas_are_set_in_the_columns_that_may_hold_them_and_nowhere_else() -> None:
+    html = table_html([{"a": "costs $x$ & more", "b": "costs $x$ & more"}], caption="c", math=["b"])
+    assert html.count("<math") == 1
+    assert "costs $x$ &amp; more" in html
+
+
 def test_numbers_are_short_and_published_ones_complete() -> None:
     html = table_html([{"m": "a", "paper": 155.98765, "ours": 155.98765}], caption="c", published=["paper"])
     assert cells(html, "td") == ["155.98765", "155.99"]
@@ -61,8 +67,9 @@ def test_a_wide_table_scrolls_in_a_box_that_the_keyboard_reaches() -> None:
         ([], {"caption": "c"}, "rows=[]: a table needs at least one row"),
         ([{"a": 1}, {"b": 1}], {"caption": "c"}, "rows: all need the columns ['a']"),
         (ROWS, {"caption": "c", "published": ["theirs"]}, "published='theirs': no such column"),
+        (ROWS, {"caption": "c", "math": ["theirs"]}, "math='theirs': no such column"),
     ],
-    ids=["caption", "empty", "ragged", "published"],
+    ids=["caption", "empty", "ragged", "published", "math"],
 )
 def test_what_is_no_table_is_refused(rows: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=r"=|:") as error:

@@ -20,13 +20,14 @@ def show_table(
     *,
     caption: str,
     published: Collection[str] = (),
+    math: Collection[str] = (),
     note: str = "",
     digits: int = 5,
 ) -> None:
     """Display ``rows``; see :func:`table_html`."""
     from IPython.display import display
 
-    html = table_html(rows, caption=caption, published=published, note=note, digits=digits)
+    html = table_html(rows, caption=caption, published=published, math=math, note=note, digits=digits)
     display({"text/html": output_styles() + html, "text/plain": f"Table: {caption}"}, raw=True)
 
 
@@ -35,27 +36,31 @@ def table_html(
     *,
     caption: str,
     published: Collection[str] = (),
+    math: Collection[str] = (),
     note: str = "",
     digits: int = 5,
 ) -> str:
     """The rows of a frame, or mappings with the same keys, as a table; the first column heads its row.
 
     ``published`` names the columns whose values are the paper's: they stand in italics beside ours. Numbers
-    show at most ``digits`` significant digits, those published all of theirs. ``caption``, ``note`` and
-    headings may hold ``$math$``. Raises ValueError for an empty caption, no rows, rows with different
-    columns, or a published column that does not exist.
+    show at most ``digits`` significant digits, those published all of theirs. ``caption``, ``note``,
+    headings and the columns named in ``math`` may hold ``$math$``; text from data belongs in none of these.
+    Raises ValueError for an empty caption, no rows, rows with different columns, or a published or math
+    column that does not exist.
     """
     if not caption.strip():
         raise ValueError(f"caption={caption!r}: must say something")
     columns, records = _records(rows)
-    for name in published:
-        if name not in columns:
-            raise ValueError(f"published={name!r}: no such column; there are {', '.join(columns)}")
+    for argument, named in (("published", published), ("math", math)):
+        for name in named:
+            if name not in columns:
+                raise ValueError(f"{argument}={name!r}: no such column; there are {', '.join(columns)}")
     classes = {name: _classes([record[name] for record in records], name in published) for name in columns}
     head = "".join(f'<th scope="col"{classes[name]}>{text_with_math(name)}</th>' for name in columns)
     body = ""
     for record in records:
-        cells = [escape(shown(record[name], digits=8 if name in published else digits)) for name in columns]
+        texts = {name: shown(record[name], digits=8 if name in published else digits) for name in columns}
+        cells = [(text_with_math if name in math else escape)(text) for name, text in texts.items()]
         first, *rest = zip(columns, cells, strict=True)
         body += f'<tr><th scope="row"{classes[first[0]]}>{first[1]}</th>'
         body += "".join(f"<td{classes[name]}>{cell}</td>" for name, cell in rest) + "</tr>"
