@@ -22,7 +22,15 @@ from transnormer_lib.data.vocabulary import Vocabulary, train_bpe
 
 GLUE = ("mnli", "qnli", "qqp", "sst2", "mrpc", "cola")
 LRA = ("listops", "text", "text-holdout", "retrieval", "pathfinder", "image")
-STAND_INS = ("acceptability", "same-article", "sentence-order", "articles-order", "articles-same", "digits")
+STAND_INS = (
+    "acceptability",
+    "same-article",
+    "sentence-order",
+    "articles-order",
+    "articles-same",
+    "digits",
+    "digits-7",
+)
 FEW = {"train": 40, "validation": 20, "test": 20}
 
 
@@ -134,6 +142,16 @@ def test_a_pixel_is_its_grey_value_plus_one() -> None:
         assert np.array_equal(examples.tokens.reshape(-1, 784).astype(int) - 1, mnist.images[index].reshape(-1, 784))
         assert np.array_equal(examples.labels, mnist.labels[index])
     assert data.splits["train"].tokens.min() == 1  # black is no padding
+
+
+def test_small_digits_are_the_same_images_at_a_quarter_of_the_resolution_in_8_greys() -> None:
+    small, whole = load_task("digits-7"), load_task("digits")
+    for split in whole.splits:
+        pixels = whole.splits[split].tokens.reshape(-1, 7, 4, 7, 4).astype(float) - 1
+        expected = pixels.mean(axis=(2, 4)).round() // 32
+        assert np.array_equal(small.splits[split].tokens.reshape(-1, 7, 7) - 1.0, expected)
+        assert np.array_equal(small.splits[split].labels, whole.splits[split].labels)
+    assert small.vocab_size == 9
 
 
 def test_other_tokens_stand_for_the_same_text(small_vocabulary: Vocabulary) -> None:

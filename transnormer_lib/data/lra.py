@@ -1,4 +1,4 @@
-"""The five tasks of the Long Range Arena (Tay et al., 2021), Text with a validation of its own, and a stand-in.
+"""The five tasks of the Long Range Arena (Tay et al., 2021), Text with a validation of its own, and two stand-ins.
 
 | task | an example | splits: train / validation / test | from |
 |---|---|---|---|
@@ -9,6 +9,7 @@
 | pathfinder | 32 × 32 pixels: are the two markers on one snake? | 160,000 / 20,000 / 20,000 | generated |
 | image | 32 × 32 pixels of grey; 10 | 45,000 / 5,000 / 10,000 | CIFAR-10 |
 | digits | 28 × 28 pixels; 10 | 4,000 / 500 / 500 | MNIST-5k, a stand-in |
+| digits-7 | the same at a quarter of the resolution in 8 greys, 7 × 7 pixels | the same | MNIST-5k, a stand-in |
 
 ``text`` selects on its test split, as the published task does; ``text-holdout`` does not. A pixel's id is its grey
 value plus one: 0 is the pad, and no pixel. Which rows of CIFAR-10's train split are held out is fixed here, since the
@@ -64,14 +65,22 @@ def _pathfinder(split: str, limit: int | None) -> SplitReader:
     return SplitReader(parts, cache.key(cache.code_version(pathfinder.__file__), _SEEDS[split], count), "generated")
 
 
-def _digits(split: str, limit: int | None) -> SplitReader:
-    from transnormer_lib.data.images import load_mnist
+def _digits(side: int, greys: int) -> Callable[[str, int | None], SplitReader]:
+    def read(split: str, limit: int | None) -> SplitReader:
+        from transnormer_lib.data.images import load_mnist
 
-    mnist = load_mnist()
-    index = mnist.splits[split]
-    index = index[chosen_rows(index.size, limit, f"digits {split}")]
-    identity = cache.key(mnist.fingerprint, cache.code_version(__file__))
-    return SplitReader(lambda: [_pixels(mnist.images[index], mnist.labels[index])], identity, "embedded")
+        mnist = load_mnist()
+        index = mnist.splits[split]
+        index = index[chosen_rows(index.size, limit, f"digits {split}")]
+        identity = cache.key(mnist.fingerprint, cache.code_version(__file__), side, greys)
+
+        def parts() -> list[Examples]:
+            images = shrunk(mnist.images[index], side) // (GREYS // greys)
+            return [_pixels(images, mnist.labels[index], greys)]
+
+        return SplitReader(parts, identity, "embedded")
+
+    return read
 
 
 def _image(split: str, limit: int | None) -> SplitReader:
@@ -101,8 +110,15 @@ def grey(encoded: bytes) -> NDArray[np.uint8]:
         return np.asarray(picture.convert("L"))
 
 
-def _pixels(images: NDArray[Any], labels: NDArray[Any]) -> Examples:
-    return from_rows(images.reshape(len(images), -1).astype(np.int64) + 1, labels, PIXEL_IDS)
+def shrunk(images: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    """Square images [n, M, M] as [n, side, side]: means over square blocks, rounded. ``side`` divides M."""
+    size = images.shape[1] // side
+    blocks = images.reshape(len(images), side, size, side, size).astype(np.float64)
+    return blocks.mean(axis=(2, 4)).round().astype(np.uint8)
+
+
+def _pixels(images: NDArray[Any], labels: NDArray[Any], greys: int = GREYS) -> Examples:
+    return from_rows(images.reshape(len(images), -1).astype(np.int64) + 1, labels, greys + 1)
 
 
 def _pictures(batch: "pa.RecordBatch") -> Examples:
@@ -143,6 +159,23 @@ TASKS = (
     TaskDefinition("pathfinder", "Pathfinder-32", _pathfinder, 2, 1024, alphabet="symbols", symbols=PIXEL_IDS),
     TaskDefinition("image", "Image: CIFAR-10 in grey", _image, 10, 1024, alphabet="symbols", symbols=PIXEL_IDS),
     TaskDefinition(
-        "digits", "MNIST-5k as pixels", _digits, 10, 784, stand_in=True, alphabet="symbols", symbols=PIXEL_IDS
+        "digits",
+        "MNIST-5k as pixels",
+        _digits(28, GREYS),
+        10,
+        784,
+        stand_in=True,
+        alphabet="symbols",
+        symbols=PIXEL_IDS,
+    ),
+    TaskDefinition(
+        "digits-7",
+        "MNIST-5k as pixels, 7 × 7 in 8 greys",
+        _digits(7, 8),
+        10,
+        49,
+        stand_in=True,
+        alphabet="symbols",
+        symbols=8 + 1,
     ),
 )
