@@ -14,7 +14,7 @@ from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.generation import Sampling
 from transnormer_lib.models.language_model import build_model, count_parameters
 from transnormer_lib.studies import autoregressive as study
-from transnormer_lib.studies import language_models
+from transnormer_lib.studies import language_models, row_losses
 from transnormer_lib.studies.autoregressive import Measured
 from transnormer_lib.training.store import Run, RunStore
 
@@ -102,8 +102,8 @@ def test_the_sentences_of_section_5_2_follow_from_table_4() -> None:
 
 def test_losses_come_in_the_order_of_the_seeds() -> None:
     measured = fake("linear", [3.0, 4.0, 5.0])
-    assert study.bits_by_row(measured[::-1]) == {"linear": [3.0, 4.0, 5.0]}
-    assert study.bits_by_row(measured, "test") == {"linear": [3.5, 4.5, 5.5]}
+    assert row_losses.by_row(measured[::-1]) == {"linear": [3.0, 4.0, 5.0]}
+    assert row_losses.by_row(measured, "test") == {"linear": [3.5, 4.5, 5.5]}
 
 
 def test_a_diverged_run_is_counted_and_left_out_of_the_mean() -> None:
@@ -208,6 +208,6 @@ def test_a_text_that_goes_on_starts_from_its_own_end() -> None:
 
 def test_a_text_is_shown_on_one_line_without_what_cannot_be_printed() -> None:
     corpus = language_models.corpus(PARAMETERS)
-    shown = study.readable(corpus, torch.tensor([*b"a\n b\x1b\x00", 0xFF, *"\u202ec".encode()]))
+    shown = language_models.readable(corpus, torch.tensor([*b"a\n b\x1b\x00", 0xFF, *"\u202ec".encode()]))
     assert shown == "a ⏎ b\N{REPLACEMENT CHARACTER}" + "\N{REPLACEMENT CHARACTER}" * 3 + "c"
     assert shown.isprintable()

@@ -58,3 +58,17 @@ def test_a_row_or_seed_that_is_named_twice_is_refused() -> None:
         language_models.grid(["a", "a"], [0])
     with pytest.raises(ValueError, match=r"seeds=\[1, 1\]: must differ"):
         language_models.grid(["a"], [1, 1])
+
+
+@pytest.mark.parametrize("preset", ["gpu", "paper"])
+def test_notebook_03_reads_the_encoders_that_05_trains_on_real_text(preset: str) -> None:
+    ours, theirs = (
+        {config.name: config for config in studies.runs(notebook, resolve(PROJECT, preset, notebook))}
+        for notebook in ("03_attention_dilution", "05_bidirectional_lm")
+    )
+    shared = ours.keys() & theirs.keys()
+    assert {name.rpartition("-")[0] for name in ours} - {name.rpartition("-")[0] for name in shared} == {
+        "masked-linear-vanilla",
+        "masked-vanilla-linear",
+    }
+    assert all(ours[name].identity() == theirs[name].identity() for name in shared)

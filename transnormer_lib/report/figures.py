@@ -55,6 +55,9 @@ STYLE: Mapping[str, Style] = {
     "norm-t2": _NORM._replace(label="NormAttention, φ = 1+elu"),
     "diag": Style(ORANGE, "P", (2, 1), "DiagAttention"),
     "performer": Style(GREY, "*", (5, 1.5, 1, 1.5), "Performer"),
+    "transformer-ls": Style(GREEN, "d", (6, 1.5), "Transformer-LS"),
+    "flash-quad": Style(PURPLE, "8", (2, 1.5), "FLASH-quad"),
+    "flash": Style(PURPLE, ">", (4, 2), "FLASH"),
 }
 
 _TEXT = "#1a1a1a"

@@ -1,12 +1,16 @@
-"""The figures of language-model losses and of what decoding costs."""
+"""The figures of language-model losses, how they fell, and of what decoding costs."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from transnormer_lib.report.figures import GREY, STYLE, Style
 
 if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from transnormer_lib.analysis.decoding import StepCost
@@ -66,6 +70,53 @@ def losses(bits: Mapping[str, Sequence[float]], ngrams: Mapping[str, float], *, 
     axes.set(xlabel=f"validation loss, {unit}", ylim=(len(bits) - 0.4, -0.6))
     axes.set_yticks(range(len(bits)), [row_style(row).label for row in bits])
     axes.tick_params(axis="y", length=0)
+    return figure
+
+
+def band(panel: "Axes", values: "pd.DataFrame", x: str, y: str, style: Style) -> None:
+    """Mean over the seeds with markers, their range as a band; what is infinite in any seed is left out.
+
+    ``values`` has the columns ``x`` and ``y``, one line per seed and ``x``.
+    """
+    by_x = values.groupby(x)[y].agg(["mean", "min", "max"])
+    by_x = by_x[np.isfinite(by_x).all(axis=1)]
+    panel.plot(by_x.index, by_x["mean"], **style.line())
+    panel.fill_between(by_x.index, by_x["min"], by_x["max"], color=style.colour, alpha=0.15, linewidth=0)
+
+
+def learning_curves(curves: "pd.DataFrame", ngrams: Mapping[str, float], *, unit: str) -> "Figure":
+    """Validation loss against steps: mean over seeds with their range; n-gram models as dashed lines.
+
+    ``curves`` has the columns row, seed, step and bits. Rows of the released recipe have a panel of their own.
+    """
+    from matplotlib import pyplot as plt
+
+    rows = list(curves.row.unique())
+    groups = {
+        "as the paper describes them, and matched controls": [r for r in rows if not r.endswith(_RELEASED)],
+        "as released": [r for r in rows if r.endswith(_RELEASED)],
+    }
+    groups = {title: members for title, members in groups.items() if members}
+    size = (6.8, 3.7 * len(groups) + 0.5)
+    figure, axes = plt.subplots(len(groups), 1, figsize=size, squeeze=False, sharex=True, layout="constrained")
+    for panel, (title, members) in zip(axes[:, 0], groups.items(), strict=True):
+        for name, value in ngrams.items():
+            panel.axhline(value, color=GREY, linewidth=1.2, linestyle=(0, (4, 3)))
+            panel.annotate(
+                name,
+                (1.0, value),
+                xycoords=("axes fraction", "data"),
+                xytext=(3, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize="small",
+            )
+        for row in members:
+            band(panel, curves[curves.row == row], "step", "bits", row_style(row.removesuffix(_RELEASED)))
+        panel.set(ylabel=unit)
+        panel.set_title(title)
+        panel.legend(loc="center left", bbox_to_anchor=(1.17, 0.5))
+    axes[-1, 0].set_xlabel("optimiser step")
     return figure
 
 

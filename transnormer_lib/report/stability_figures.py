@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from transnormer_lib.report.figures import GREY, ORANGE, STYLE, Style
+from transnormer_lib.report.language_model_figures import band
 from transnormer_lib.studies.gradient_stability import parts
 
 if TYPE_CHECKING:
@@ -68,20 +69,12 @@ def learning_curves(curves: "pd.DataFrame", bigram: float) -> "Figure":
     for panel, (rotary, rows) in zip(axes, groups.items(), strict=True):
         panel.axhline(bigram, color=GREY, linewidth=3, alpha=0.6, label="bigram")
         for row in rows:
-            _band(panel, curves[curves.row == row], "step", "bits", look(row))
+            band(panel, curves[curves.row == row], "step", "bits", look(row))
         panel.set(ylabel="bits per masked token")
         panel.set_title(title(rotary))
     axes[-1].set_xlabel("optimiser step")
     _legend_below(figure, axes)
     return figure
-
-
-def _band(panel: "Axes", values: "pd.DataFrame", x: str, y: str, style: Style) -> None:
-    """Mean over the seeds with markers, their range as a band; what is infinite in any seed is left out."""
-    by_x = values.groupby(x)[y].agg(["mean", "min", "max"])
-    by_x = by_x[np.isfinite(by_x).all(axis=1)]
-    panel.plot(by_x.index, by_x["mean"], **style.line())
-    panel.fill_between(by_x.index, by_x["min"], by_x["max"], color=style.colour, alpha=0.15, linewidth=0)
 
 
 def differences_over_steps(differences: "Mapping[tuple[str, str], pd.DataFrame]") -> "Figure":
@@ -156,7 +149,7 @@ def deviation_per_layer(deviations: "pd.DataFrame") -> "Figure":
     figure, axes = _stacked(len(groups), 3.3, sharex=True)
     for panel, (rotary, rows) in zip(axes, groups.items(), strict=True):
         for row in rows:
-            _band(panel, deviations[deviations.row == row], "layer", "deviation", look(row))
+            band(panel, deviations[deviations.row == row], "layer", "deviation", look(row))
         panel.set(ylabel="relative deviation")
         panel.set_title(title(rotary))
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -16,6 +16,7 @@ _STUDIES = {
     "02_gradient_stability": "transnormer_lib.studies.gradient_stability",
     "03_attention_dilution": "transnormer_lib.studies.dilution",
     "04_autoregressive_lm": "transnormer_lib.studies.autoregressive",
+    "05_bidirectional_lm": "transnormer_lib.studies.bidirectional",
     "07_lra": "transnormer_lib.studies.arena",
 }
 

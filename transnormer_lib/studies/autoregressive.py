@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from transnormer_lib.analysis.paired import paired_difference
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.paper import tables
-from transnormer_lib.studies import language_models
+from transnormer_lib.studies import language_models, row_losses
 from transnormer_lib.studies.language_models import final_bits, grid
 from transnormer_lib.training.config import RunConfig
 
@@ -108,26 +107,6 @@ def measure(parameters: Mapping[str, Any], store: "RunStore") -> list[Measured]:
     return measured
 
 
-def bits_by_row(measured: Sequence[Measured], split: str = "validation") -> dict[str, list[float]]:
-    """The loss of every row, one number per seed in the order of the seeds: what a paired ordering needs."""
-    rows: dict[str, list[float]] = {}
-    for m in sorted(measured, key=lambda m: m.seed):
-        rows.setdefault(m.row, []).append(getattr(m, split))
-    return {row: rows[row] for row in dict.fromkeys(m.row for m in measured)}
-
-
-def finished_mean(bits: Sequence[float]) -> float:
-    """Mean over the runs that did not diverge; infinite where all did, so that the row comes last."""
-    finite = [value for value in bits if math.isfinite(value)]
-    return math.fsum(finite) / len(finite) if finite else math.inf
-
-
-def untrained(rows: Sequence[str], scale: str) -> str:
-    """Why rows that were not trained were not: quick trains the headline rows alone."""
-    reason = f"the parameters ask for no run of {' and '.join(rows)}"
-    return f"decided at night: {reason}" if scale == "quick" else reason
-
-
 def ngram_bits(corpus: "TextCorpus") -> dict[str, dict[str, float]]:
     """Bits per token of the 1-gram, 2-gram and 3-gram on the whole validation and test text: name, then split."""
     from transnormer_lib.data.ngrams import ngram_baselines
@@ -141,28 +120,22 @@ def ngram_bits(corpus: "TextCorpus") -> dict[str, dict[str, float]]:
 
 def table(measured: Sequence[Measured], ngrams: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
     """One line per row: losses of the runs that finished, how many diverged, Table 4; n-gram models below."""
-    validation, test = bits_by_row(measured), bits_by_row(measured, "test")
+    validation, test = row_losses.by_row(measured), row_losses.by_row(measured, "test")
     lines = []
     for row, bits in validation.items():
         printed = [f"{table_4(PUBLISHED[row], split):.2f}" for split in PERPLEXITY] if row in PUBLISHED else []
         lines.append(
             {
                 "model": row,
-                "validation": finished_mean(bits),
-                "range": _range(bits),
-                "test": finished_mean(test[row]),
+                "validation": row_losses.finished_mean(bits),
+                "range": row_losses.spread(bits),
+                "test": row_losses.finished_mean(test[row]),
                 "parameters": next(m.run.record["parameters"] for m in measured if m.row == row),
                 "Table 4": " / ".join(printed) or None,
             }
         )
     empty = dict.fromkeys(lines[0]) if lines else {}
     return lines + [{**empty, "model": name, **bits} for name, bits in ngrams.items()]
-
-
-def _range(bits: Sequence[float]) -> str:
-    finite = [value for value in bits if math.isfinite(value)]
-    parts = [f"{min(finite):.3f}–{max(finite):.3f}"] if finite else []
-    return ", ".join(parts + ([f"{len(bits) - len(finite)} diverged"] if len(finite) < len(bits) else []))
 
 
 def prompts(corpus: "TextCorpus", count: int, length: int, following: int) -> "list[tuple[Tensor, Tensor]]":
@@ -209,12 +182,6 @@ def write(
     return [text[length:] for text in texts]
 
 
-def readable(corpus: "TextCorpus", tokens: "Tensor") -> str:
-    """The text of tokens on one line: a new line is shown as a sign, and so is what cannot be printed."""
-    text = corpus.vocabulary.decode(tokens.numpy()).replace("\n", " ⏎ ")
-    return " ".join("".join(letter if letter.isprintable() else "�" for letter in text).split())
-
-
 def section_5_2() -> dict[str, Any]:
     """The sentences of Section 5.2 on Table 4, recomputed from the table as printed.
 
@@ -242,34 +209,12 @@ def section_5_2() -> dict[str, Any]:
 
 def conclusions(measured: Sequence[Measured], bigram: float) -> list[str]:
     """What the losses say, in sentences with their figures; nothing about rows that were not run."""
-    bits = bits_by_row(measured)
-    ranked = sorted((row for row in bits if min(bits[row]) < math.inf), key=lambda row: finished_mean(bits[row]))
-    lines = []
-    if ranked:
-        means = ", ".join(f"{row} {finished_mean(bits[row]):.3f}" for row in ranked)
-        lines.append(f"Mean loss in bits, lowest first: {means}.")
-    diverged = {row: sum(map(math.isinf, values)) for row, values in bits.items()}
-    behind = {row: sum(bigram <= value < math.inf for value in values) for row, values in bits.items()}
-    for counts, what in ((diverged, "diverged"), (behind, f"do not beat the bigram ({bigram:.3f})")):
-        if any(counts.values()):
-            named = ", ".join(f"{row} {count} of {len(bits[row])}" for row, count in counts.items() if count)
-            lines.append(f"Runs that {what}: {named}.")
-    ours = [row for row in ranked if row in PUBLISHED]
-    if len(ours) > 1:
-        theirs = sorted(ours, key=lambda row: table_4(PUBLISHED[row], "validation"))
-        verb = "is" if ours == theirs else "is not"
-        lines.append(f"The order of the means, {' < '.join(ours)}, {verb} that of Table 4, {' < '.join(theirs)}.")
+    bits = row_losses.by_row(measured)
+    lines = row_losses.summary(bits, bigram)
+    lines += row_losses.order(
+        bits, lambda row: table_4(PUBLISHED[row], "validation") if row in PUBLISHED else None, "Table 4"
+    )
     variants = ("transnormer-t1", "transnormer-t2")
     pairs = [(row, other) for row in variants for other in ("linear", "linear-matched", "vanilla", "vanilla-matched")]
     pairs += [(released(row), released(other)) for row in variants for other in ("linear-matched", "vanilla-matched")]
-    return lines + [_compared(row, other, bits) for row, other in pairs if row in bits and other in bits]
-
-
-def _compared(row: str, other: str, bits: Mapping[str, Sequence[float]]) -> str:
-    """How far ``row`` is from ``other``, with the interval of the paired difference."""
-    if len(bits[row]) < 2 or not all(map(math.isfinite, [*bits[row], *bits[other]])):
-        return f"{row} against {other}: no interval, which takes two seeds and runs that all finished."
-    ahead = paired_difference(bits[row], bits[other], higher_is_better=False)
-    says = "lower loss" if ahead.low > 0 else "higher loss" if ahead.high < 0 else "not told apart"
-    change = f"{-ahead.mean:+.3f} bits, 95% in [{-ahead.high:+.3f}, {-ahead.low:+.3f}]"
-    return f"{row} against {other}: {says}; {change}."
+    return lines + [row_losses.compared(row, other, bits) for row, other in pairs if row in bits and other in bits]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from transnormer_lib.studies import language_models
+from transnormer_lib.studies import bidirectional, language_models
 from transnormer_lib.studies.language_models import final_bits, grid, ngram_bits
 from transnormer_lib.training.config import RunConfig
 
@@ -21,16 +21,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # The notebook's own parameters, beside those of every language-model study.
-PARAMETERS = ("architectures", "mixtures", "rotary", "seeds", "sequences")
+PARAMETERS = ("architectures", "mixtures", "rotary", "seeds", "sequences", *bidirectional.RUN_PARAMETERS)
 
 
 def runs(parameters: Mapping[str, Any]) -> list[RunConfig]:
-    """One run per architecture and seed: those of Figure 2, then the mixtures of Table 3 that are not among them."""
+    """One run per architecture and seed: those of Figure 2, then the mixtures of Table 3 that are not among them.
+
+    Decoders are those of notebook 04, encoders those of notebook 05, where their parameters are the same.
+    """
     labels = dict.fromkeys((*parameters["architectures"], *parameters["mixtures"]))
+    rotary = parameters["rotary"]
+    if parameters["task"] == "masked":
+        return [
+            bidirectional.run(name, seed, parameters, rotary=rotary) for name, seed in grid(labels, parameters["seeds"])
+        ]
     return [
-        language_models.run(
-            name, language_models.model(name, parameters, rotary=parameters["rotary"]), seed, parameters
-        )
+        language_models.run(name, language_models.model(name, parameters, rotary=rotary), seed, parameters)
         for name, seed in grid(labels, parameters["seeds"])
     ]
 

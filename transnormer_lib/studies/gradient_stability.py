@@ -75,7 +75,7 @@ def runs(parameters: Mapping[str, Any]) -> list[RunConfig]:
     steps, configs = parameters["steps"], models(parameters)
     if steps - parameters["warmup"] < 2:
         raise ValueError(f"warmup={parameters['warmup']!r}: must leave at least two of steps={steps}")
-    waypoints = tuple(sorted({round(steps * share) for share in parameters["waypoints"]} - {steps}))
+    waypoints = language_models.waypoints(parameters)
     return [
         language_models.run(row, configs[row], seed, parameters, gradients="norms", waypoints=waypoints)
         for row, seed in grid(configs, parameters["seeds"])

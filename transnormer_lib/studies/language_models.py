@@ -13,6 +13,8 @@ from transnormer_lib.models.config import Kind, ModelConfig
 from transnormer_lib.training.config import Band, DataConfig, OptimizerConfig, RunConfig
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from transnormer_lib.data.text import TextCorpus
     from transnormer_lib.training.store import Run
 
@@ -107,6 +109,12 @@ def run(label: str, config: ModelConfig, seed: int, parameters: Mapping[str, Any
     return replace(whole, **fields) if fields else whole
 
 
+def waypoints(parameters: Mapping[str, Any]) -> tuple[int, ...]:
+    """The steps at the shares of the training that ``waypoints`` names, but for the last, which is always measured."""
+    steps = parameters["steps"]
+    return tuple(sorted({round(steps * share) for share in parameters["waypoints"]} - {steps}))
+
+
 def run_name(label: str, seed: int, parameters: Mapping[str, Any]) -> str:
     """The name of a run, which is part of its identity."""
     return f"{parameters['task']}-{label.replace('+', '-')}-seed{seed}"
@@ -153,3 +161,9 @@ def ngram_bits(corpus: "TextCorpus", order: int = 3) -> dict[str, float]:
     from transnormer_lib.data.ngrams import ngram_baselines
 
     return {f"{gram.order}-gram": gram.nats_per_token / math.log(2) for gram in ngram_baselines(corpus, order=order)}
+
+
+def readable(corpus: "TextCorpus", tokens: "Tensor") -> str:
+    """The text of tokens on one line: a new line is shown as a sign, and so is what cannot be printed."""
+    text = corpus.vocabulary.decode(tokens.numpy()).replace("\n", " ⏎ ")
+    return " ".join("".join(letter if letter.isprintable() else "�" for letter in text).split())
