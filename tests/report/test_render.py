@@ -8,9 +8,10 @@ from typing import Any
 import nbformat
 import pytest
 from page_checks import Page, check_page
-from report_factory import ABSENT, CLAIMS, HOSTILE, MEASURED, TABLE, THEORY, fail, make_report, write_record
+from report_factory import ABSENT, CLAIMS, HOSTILE, MEASURED, TABLE, THEORY, claim, fail, make_report, write_record
 
 from transnormer_lib.report.index import Summary, build_report
+from transnormer_lib.report.measure import Measurements
 from transnormer_lib.report.pages import outside_resources
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -147,6 +148,24 @@ def test_a_card_shows_the_ledgers_verdict_and_not_the_one_of_the_run(tmp_path: P
     path.write_text(path.read_text().replace("does not hold", "STALE"))
     build(tmp_path)
     assert "STALE" not in page_of(tmp_path).read_text()
+
+
+@pytest.mark.parametrize(("many", "cards"), [(3, 3), (4, 1)], ids=["few", "many"])
+def test_many_claims_of_one_cell_that_were_not_run_are_one_list(tmp_path: Path, many: int, cards: int) -> None:
+    report_dir = make_report(tmp_path)
+    path = report_dir / f"{TABLE}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    members = [claim(f"absent-{number}", "number", TABLE, locus=f"Table {number}") for number in range(many)]
+    measurements = Measurements(TABLE, "quick", [*CLAIMS, *members])
+    recorded = [measurements.not_run(member.id, "the data are <absent>") for member in members]
+    outputs = [nbformat.v4.new_output("display_data", data=record._repr_mimebundle_()) for record in recorded]
+    notebook.cells.append(nbformat.v4.new_code_cell("absent", id="absent", execution_count=99, outputs=outputs))
+    nbformat.write(notebook, path)
+    build_report(tmp_path, "quick", [*CLAIMS, *members])
+    html = page_of(tmp_path, TABLE).read_text()
+    assert [html.count(f'id="claim-{member.id}"') for member in members] == [1] * many
+    text = html.split("<main", 1)[-1]
+    assert text.count("The data are &lt;absent&gt;.") == cards
 
 
 @pytest.mark.parametrize("formula", [r"$\foo$", r"$$\begin{nothing} a \end{nothing}$$"], ids=["macro", "environment"])

@@ -1,6 +1,6 @@
 """How a claim looks: the verdict's badge, the card that a measurement displays, and its one line of text."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from html import escape
 from pathlib import Path
@@ -72,6 +72,24 @@ def claim_card(claim: Claim, judgement: Judgement, *, standalone: bool) -> str:
         f'<p class="tn-statement">{text_with_math(claim.statement)}</p>'
         f'<dl class="tn-values">{rows}</dl>{reason}{_evidence(judgement)}</section>'
     )
+
+
+def not_run_list(members: Sequence[tuple[Claim, Judgement]]) -> str:
+    """Claims that were not run as one card, folded: by reason, a line each. Dozens of cards would bury the others."""
+    reasons: dict[str, str] = {}
+    for claim, judgement in members:
+        line = (
+            f'<li id="claim-{claim.id}"><span class="tn-locus">{escape(claim.locus)}</span> '
+            f"{text_with_math(claim.statement)} Published: {escape(published_text(claim))}. "
+            f'<code class="tn-id">{claim.id}</code></li>'
+        )
+        reason = judgement.reason or "no reason is given"
+        reasons[reason] = reasons.get(reason, "") + line
+    body = "".join(
+        f'<p class="tn-reason">{escape(_sentence(reason))}</p><ul>{lines}</ul>' for reason, lines in reasons.items()
+    )
+    summary = f'{badge("not run")} <span class="tn-locus">{len(members)} claims</span>'
+    return f'<section class="tn-claim tn-open"><details><summary>{summary}</summary>{body}</details></section>'
 
 
 def published_text(claim: Claim) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.paper.claims import Claim
-from transnormer_lib.report.cards import claim_card
+from transnormer_lib.report.cards import claim_card, not_run_list
 from transnormer_lib.report.ledger import Ledger, Run, counts, write_if_changed
 from transnormer_lib.report.pages import (
     PageError,
@@ -25,6 +25,8 @@ from transnormer_lib.report.pages import (
 from transnormer_lib.report.scoreboard import refill
 from transnormer_lib.report.values import shown
 from transnormer_lib.report.verdicts import FAILURES
+
+_FOLDED = 4  # claims of one cell that were not run: from so many on they are one list
 
 if TYPE_CHECKING:
     from transnormer_lib.report.render import NotebookHtml
@@ -124,10 +126,19 @@ def write_notebook_page(
 
     from transnormer_lib.report.render import NotebookHtml, notebook_html
 
-    cards = {claim.id: claim_card(claim, ledger.judgements[claim.id], standalone=False) for claim in claims}
+    members = {claim.id: (claim, ledger.judgements[claim.id]) for claim in claims}
+    cards = {name: claim_card(*member, standalone=False) for name, member in members.items()}
+
+    def fold(names: Sequence[str]) -> dict[str, str]:
+        """Instead of the cards of many claims of one cell that were not run: a list in place of the first."""
+        not_run = [name for name in names if members[name][1].verdict == "not run"]
+        if len(not_run) < _FOLDED:
+            return {}
+        return dict.fromkeys(not_run, "") | {not_run[0]: not_run_list([members[name] for name in not_run])}
+
     frame = {**_frame(report_dir.name, notebook, run, around), "digest": digest, "banner": banner}
     try:
-        page = _page(frame, notebook_html(executed, cards), claims, ledger)
+        page = _page(frame, notebook_html(executed, cards, fold), claims, ledger)
     except Exception as fault:  # a malformed notebook costs its own page, not the report
         line = " ".join(str(fault).split()) or type(fault).__name__
         problem = f"This page cannot show its notebook: {line}"

@@ -8,7 +8,7 @@ and each measurement's card is drawn anew from the ledger's verdict.
 import copy
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import unescape
 from pathlib import Path
@@ -94,8 +94,13 @@ class _Renderer(IPythonRenderer):
         return mathml(rf"\begin{{{name}}}{body}\end{{{name}}}", display=True)
 
 
-def notebook_html(notebook: Mapping[str, Any], cards: Mapping[str, str]) -> NotebookHtml:
+Fold = Callable[[Sequence[str]], Mapping[str, str]]
+
+
+def notebook_html(notebook: Mapping[str, Any], cards: Mapping[str, str], fold: Fold | None = None) -> NotebookHtml:
     """Render a notebook, given as its JSON; ``cards`` holds the card of each claim it may have measured.
+
+    ``fold`` gets the claims of one cell and may put something else in place of some of their cards.
 
     Raises MathError for a formula that cannot be shown.
     """
@@ -107,7 +112,7 @@ def notebook_html(notebook: Mapping[str, Any], cards: Mapping[str, str]) -> Note
     content = copy.deepcopy(dict(notebook))
     lead = _take_lead(content)
     lead_html = to_html(lead) if lead.strip() else ""
-    drawn = _draw_cards(content, cards)
+    drawn = _draw_cards(content, cards, fold)
     exporter = HTMLExporter(
         config=Config({"NbConvertBase": {"display_data_priority": _PRIORITY}}),
         template_name="basic",
@@ -134,14 +139,14 @@ def _take_lead(notebook: dict[str, Any]) -> str:
     return rest[:end]
 
 
-def _draw_cards(notebook: dict[str, Any], cards: Mapping[str, str]) -> set[str]:
+def _draw_cards(notebook: dict[str, Any], cards: Mapping[str, str], fold: Fold | None) -> set[str]:
     drawn: set[str] = set()
     for cell in notebook["cells"]:
-        for output in cell.get("outputs", ()):
-            claim = output.get("data", {}).get(MIME, {}).get("claim")
+        found = [(output, output.get("data", {}).get(MIME, {}).get("claim")) for output in cell.get("outputs", ())]
+        found = [(output, claim) for output, claim in found if claim in cards]
+        instead = fold([claim for _, claim in found if claim not in drawn]) if fold else {}
+        for output, claim in found:
             # A claim measured twice keeps one card: an anchor exists once.
-            output_html = None if claim is None else "" if claim in drawn else cards.get(claim)
-            if output_html is not None:
-                output["data"] = {"text/html": output_html}
-                drawn.add(claim)
+            output["data"] = {"text/html": "" if claim in drawn else instead.get(claim, cards[claim])}
+            drawn.add(claim)
     return drawn
