@@ -11,12 +11,14 @@ from transnormer_lib.data.wikipedia import Article
 
 TWINS = {
     "acceptability": sentences.acceptability,
+    "letter-order": sentences.letter_order,
+    "spelling": sentences.spelling,
     "same-article": sentences.same_article,
     "sentence-order": sentences.sentence_order,
     "articles-order": sentences.articles_order,
     "articles-same": sentences.articles_same,
 }
-ORDER = ("acceptability", "sentence-order", "articles-order")
+ORDER = ("acceptability", "letter-order", "spelling", "sentence-order", "articles-order")
 SAME = ("same-article", "articles-same")
 
 
@@ -49,6 +51,27 @@ def test_twins_differ_in_their_order_alone(name: str, twins: dict) -> None:
         for one, other in members:
             assert texts(one) != texts(other)
             assert Counter(" ".join(texts(one)).encode()) == Counter(" ".join(texts(other)).encode())
+
+
+def changed_words(one: str, other: str) -> list[tuple[str, str]]:
+    pairs = zip(one.split(" "), other.split(" "), strict=True)
+    return [(ours, theirs) for ours, theirs in pairs if ours != theirs]
+
+
+@pytest.mark.parametrize("name", ["letter-order", "spelling"])
+def test_a_misspelt_word_keeps_its_ends_and_its_letters(name: str, twins: dict) -> None:
+    for (written, _, _), (misspelt, _, _) in twins[name]["test"]:
+        for ours, theirs in changed_words(written, misspelt):
+            assert sorted(ours) == sorted(theirs)
+            assert (ours[0], ours[-1]) == (theirs[0], theirs[-1])
+
+
+def test_spelling_changes_fewer_words_than_letter_order(twins: dict) -> None:
+    changed = {
+        name: sum(len(changed_words(one[0], other[0])) for one, other in twins[name]["test"])
+        for name in ("letter-order", "spelling")
+    }
+    assert 0.15 < changed["spelling"] / changed["letter-order"] < 0.35
 
 
 @pytest.mark.parametrize("name", SAME)

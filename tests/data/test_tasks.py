@@ -22,15 +22,8 @@ from transnormer_lib.data.vocabulary import Vocabulary, train_bpe
 
 GLUE = ("mnli", "qnli", "qqp", "sst2", "mrpc", "cola")
 LRA = ("listops", "text", "text-holdout", "retrieval", "pathfinder", "image")
-STAND_INS = (
-    "acceptability",
-    "same-article",
-    "sentence-order",
-    "articles-order",
-    "articles-same",
-    "digits",
-    "digits-7",
-)
+SENTENCES = ("acceptability", "letter-order", "spelling", "same-article", "sentence-order")
+STAND_INS = (*SENTENCES, "articles-order", "articles-same", "digits", "digits-7")
 FEW = {"train": 40, "validation": 20, "test": 20}
 
 

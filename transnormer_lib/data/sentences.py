@@ -5,6 +5,8 @@ They stand in for GLUE and the Long Range Arena where those are not at hand, und
 | task | an example | label 1 |
 |---|---|---|
 | acceptability | a sentence | as it was written; 0: the words between its first and its last are permuted |
+| letter-order | a sentence | as it was written; 0: the letters between first and last are permuted in every word |
+| spelling | a sentence | as it was written; 0: the same in one word of four |
 | same-article | two sentences | both from one article |
 | sentence-order | two neighbouring sentences | in their order; 0: exchanged |
 | articles-order | a passage of up to 1,000 bytes | as it was written; 0: its sentences are permuted |
@@ -13,8 +15,10 @@ They stand in for GLUE and the Long Range Arena where those are not at hand, und
 A split's rows come from the articles of that split alone, and a sentence that several articles share is left out. Every
 task comes in twins, one of each label: a text and its permutation, a pair and its exchange; in the same-article tasks
 each first and each second text stands in one pair of each label. So the labels are balanced, and a classifier that
-ignores the order (in the same-article tasks: that looks at one text only) is right in exactly half of the cases,
-whatever it learned. Twins stand next to each other, and a limit takes whole twins, rounded down to an even number.
+ignores the order (of words, letters or sentences; in the same-article tasks: that looks at one text only) is right in
+exactly half of the cases, whatever it learned. (With byte pairs for tokens a misspelt word falls into other pieces,
+which tell without their order.) Twins stand next to each other, and a limit takes whole twins, rounded down to an even
+number.
 """
 
 import re
@@ -37,6 +41,9 @@ _PAIRINGS = 4  # so many partners has a passage: there are few passages
 
 # A sentence ends after a word of two characters or more ("B.C.E." and initials do not end one), before a capital.
 _SENTENCE_END = re.compile(r"(?:(?<=[a-z0-9)\]\"”’'%]{2}[.!?])|(?<=[a-z0-9)\]%]{2}[.!?][\"”]))\s+(?=[A-Z\"“])")
+
+# The letters between a word's first and its last.
+_INSIDE_A_WORD = re.compile(r"(?<=[^\W\d_])[^\W\d_]{2,}(?=[^\W\d_])")
 
 Row = tuple[str, str | None, int]
 Twins = tuple[Row, Row]
@@ -64,6 +71,34 @@ def acceptability(articles: Sequence[Article]) -> Iterator[Twins]:
             inner = _permuted(words[1:-1], f"acceptability {sentence}")
             if inner is not None:
                 corrupted = " ".join([words[0], *inner, words[-1]])
+                yield (sentence, None, 1), (corrupted, None, 0)
+
+
+def spelling(articles: Sequence[Article]) -> Iterator[Twins]:
+    """Sentences, and the same with the inner letters of one word in four permuted, of one at least."""
+    return _misspelt(articles, "spelling", lambda words: max(1, words // 4))
+
+
+def letter_order(articles: Sequence[Article]) -> Iterator[Twins]:
+    """Sentences, and the same with the inner letters of every word permuted."""
+    return _misspelt(articles, "letter-order", lambda words: words)
+
+
+def _misspelt(articles: Sequence[Article], name: str, of: Callable[[int], int]) -> Iterator[Twins]:
+    """``of`` says how many words are changed of those that have different letters between their first and their last.
+
+    A word's first and last letter stay, and so do capitals and punctuation.
+    """
+    for sentences in _distinct(articles):
+        for sentence in sentences:
+            inner = [found.span() for found in _INSIDE_A_WORD.finditer(sentence) if len(set(found[0])) > 1]
+            corrupted = sentence
+            for word in generator(f"{name} {sentence}").permutation(len(inner))[: of(len(inner))]:
+                start, end = inner[word]
+                letters = _permuted(sentence[start:end], f"{name} {start} {sentence}")
+                assert letters is not None
+                corrupted = corrupted[:start] + "".join(letters) + corrupted[end:]
+            if inner:
                 yield (sentence, None, 1), (corrupted, None, 0)
 
 
@@ -238,6 +273,8 @@ TASKS = (
         "matthews",
         "accuracy",
     ),
+    _task("letter-order", "letters inside the words: as written or permuted", letter_order, False, "accuracy"),
+    _task("spelling", "letters inside one word in four: as written or permuted", spelling, False, "accuracy"),
     _task("same-article", "two sentences: from one article or two", same_article, True, "accuracy"),
     _task("sentence-order", "two neighbouring sentences: in order or exchanged", sentence_order, True, "accuracy"),
     _passage_task("articles-order", "order of a passage's sentences: as written or permuted", articles_order, False),

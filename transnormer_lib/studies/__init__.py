@@ -17,6 +17,7 @@ _STUDIES = {
     "03_attention_dilution": "transnormer_lib.studies.dilution",
     "04_autoregressive_lm": "transnormer_lib.studies.autoregressive",
     "05_bidirectional_lm": "transnormer_lib.studies.bidirectional",
+    "06_glue": "transnormer_lib.studies.glue",
     "07_lra": "transnormer_lib.studies.arena",
 }
 
