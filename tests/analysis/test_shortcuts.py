@@ -43,6 +43,11 @@ def test_a_label_that_the_order_tells_is_not_found() -> None:
     assert scores.bag_of_tokens == {"accuracy": 0.5, "matthews": 0.0}
 
 
+def test_of_many_twins_both_labels_are_fitted() -> None:
+    sequences = [s for _ in range(5_000) for s in ([1, 2], [1, 3])]  # 10,000 examples, twice those that are fitted
+    assert shortcuts(task(sequences, [0, 1] * 5_000)).bag_of_tokens["accuracy"] == 1.0
+
+
 def test_the_most_common_label_scores_its_share() -> None:
     scores = shortcuts(task([[1, 2]] * 10, [1] * 7 + [0] * 3))
     assert scores.most_common == {"accuracy": 0.7, "matthews": 0.0}

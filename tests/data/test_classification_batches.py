@@ -118,6 +118,14 @@ def test_a_limit_takes_so_many_different_examples(n: int, limit: int, in_order: 
     assert len(labels) == len(set(labels)) == min(n, limit)
 
 
+@given(twins=st.integers(50, 200))
+def test_half_of_a_task_of_twins_holds_both_labels(twins: int) -> None:
+    examples = from_sequences([np.array([1])] * 2 * twins, [1, 0] * twins, 256)
+    batches = evaluation_batches(examples, pad_id=PAD, batch_size=64, limit=twins)
+    positive = sum(int(batch["targets"].sum()) for batch in batches)
+    assert 0.25 * twins < positive < 0.75 * twins
+
+
 @given(examples=tasks(), batch_size=sizes)
 def test_evaluation_begins_with_the_largest_batch(examples: Examples, batch_size: int) -> None:
     widths = [b["input_ids"].shape[-1] for b in evaluation_batches(examples, pad_id=PAD, batch_size=batch_size)]

@@ -2,14 +2,17 @@
 
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from time import sleep
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transnormer_lib.data import cache
+from transnormer_lib.data import cache, examples
 from transnormer_lib.data.examples import Examples, from_rows, from_sequences, narrowest, stored
 
 ragged = st.lists(st.lists(st.integers(0, 300), min_size=1, max_size=20), min_size=1, max_size=12)
@@ -135,7 +138,8 @@ class TestStored:
 
         with pytest.raises(KeyboardInterrupt):
             stored("x", "1", interrupted)
-        assert [path for path in cache.cache_dir().rglob("*") if path.is_file()] == []
+        left = [path for path in cache.cache_dir().rglob("*") if path.is_file()]
+        assert all(path.suffix == ".lock" for path in left)
         assert len(stored("x", "1", self.parts)[0]) == 5
 
     def test_without_a_folder_to_write_to_they_stay_in_memory(
@@ -147,3 +151,72 @@ class TestStored:
         here, same = stored("x", "1", self.parts)
         assert equal(there, here)
         assert digest == same
+
+    def test_what_making_raises_passes_through_and_nothing_is_made_twice(self) -> None:
+        calls = []
+
+        def broken() -> Iterator[Examples]:
+            calls.append(1)
+            yield examples_of([[1]])
+            raise OSError("cannot read the source")
+
+        with pytest.raises(OSError, match="cannot read the source"):
+            stored("x", "1", broken)
+        assert len(calls) == 1
+
+    @pytest.mark.parametrize("part", [0, 1, 2])
+    def test_a_disk_that_is_full_costs_no_part(self, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        there, digest = stored("x", "1", self.parts)
+        append, calls, made = examples._append, [], []
+
+        def full(path: Path, tokens: np.ndarray) -> None:
+            calls.append(1)
+            if len(calls) > part:
+                raise OSError("no space left")
+            append(path, tokens)
+
+        def parts() -> Iterator[Examples]:
+            made.append(1)
+            return self.parts()
+
+        monkeypatch.setattr(examples, "_append", full)
+        here, same = stored("x", "2", parts)
+        assert equal(there, here)
+        assert digest == same
+        assert len(made) == 1
+
+    def test_a_disk_that_is_full_at_the_end_costs_nothing_either(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        there, digest = stored("x", "1", self.parts)
+
+        def full(*_: object) -> None:
+            raise OSError("no space left")
+
+        monkeypatch.setattr(examples, "write_text", full)
+        here, same = stored("x", "2", self.parts)
+        assert equal(there, here)
+        assert digest == same
+
+    def test_a_second_one_waits_for_the_first_one_s_files(self) -> None:
+        begun, waiting = Event(), Event()
+
+        def slow() -> Iterator[Examples]:
+            begun.set()
+            assert waiting.wait(30)
+            sleep(0.2)  # the second one asks for the lock meanwhile; had it none, it would make them
+            return self.parts()
+
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(stored, "x", "1", slow)
+            assert begun.wait(30)
+            second = pool.submit(stored, "x", "1", self.never)
+            waiting.set()
+            assert equal(first.result()[0], second.result()[0])
+
+    def test_what_a_killed_process_left_is_removed(self) -> None:
+        first, _ = stored("x", "1", self.parts)
+        (about,) = cache.cache_dir().rglob("content.json")
+        left = about.with_name(".tokens.bin.0123456789ab")
+        left.write_bytes(b"half of it")
+        about.unlink()
+        assert equal(stored("x", "1", self.parts)[0], first)
+        assert not left.exists()

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from transnormer_lib.data import hub
-from transnormer_lib.data.hub import DATASETS, GPT2, TASKS, HubDataset
+from transnormer_lib.data.hub import DATASETS, GPT2, HubDataset
 
 EVERY = [pytest.param(dataset, id=name) for name, dataset in DATASETS.items()]
 
@@ -52,10 +52,15 @@ def test_only_the_repository_whose_commit_is_unknown_is_not_pinned() -> None:
 
 
 def test_the_six_tasks_of_table_5_and_both_halves_of_mnli_are_there() -> None:
-    glue = {task for task, name in TASKS.items() if name.startswith("nyu-mll/glue/")}
+    glue = {dataset.config for dataset in DATASETS.values() if dataset.repository == "nyu-mll/glue"}
     assert glue == {"mnli", "qnli", "qqp", "sst2", "mrpc", "cola"}
-    assert set(DATASETS[TASKS["mnli"]].splits) == {"train", "validation_matched", "validation_mismatched"}
-    assert set(TASKS.values()) <= set(DATASETS)
+    assert set(DATASETS["nyu-mll/glue/mnli"].splits) == {"train", "validation_matched", "validation_mismatched"}
+
+
+def test_the_public_test_labels_of_mrpc_are_not_called_hidden() -> None:
+    withheld = {task: DATASETS[f"nyu-mll/glue/{task}"].withheld["test"] for task in ("mrpc", "cola")}
+    assert "public (1,725 rows)" in withheld["mrpc"]
+    assert "server" in withheld["cola"]
 
 
 def test_the_published_byte_pairs_are_known_by_their_digest() -> None:

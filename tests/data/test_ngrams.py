@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transnormer_lib.data.ngrams import fit_ngrams, ngram_baselines
+from transnormer_lib.data import ngrams
+from transnormer_lib.data.ngrams import fit_ngrams, ngram_baselines, ngram_baselines_by_split
 from transnormer_lib.data.text import build_corpus, load_text_corpus
 
 V = 5
@@ -135,6 +136,17 @@ def test_baselines_report_one_loss_in_every_unit(vocabulary: str) -> None:
 def test_wrong_arguments_are_named_with_value_and_rule(tokens: list[int], order: int, size: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fit_ngrams(np.array(tokens, np.int32), order=order, vocabulary_size=size)
+
+
+def test_several_splits_are_measured_from_one_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = build_corpus(
+        "toy", {"train": ["the cat sat "] * 9, "validation": ["a rat "], "test": ["the mat "]}, "bytes", "s", "r"
+    )
+    alone = {split: ngram_baselines(corpus, split=split) for split in ("validation", "test")}
+    fits = []
+    monkeypatch.setattr(ngrams, "fit_ngrams", lambda *args, **rest: fits.append(1) or fit_ngrams(*args, **rest))
+    assert ngram_baselines_by_split(corpus, ("validation", "test")) == alone
+    assert len(fits) == 1
 
 
 def test_an_unknown_split_is_refused() -> None:

@@ -100,6 +100,13 @@ def test_the_label_says_whether_both_are_of_one_article(name: str, twins: dict, 
                 assert (one == other) == bool(label)
 
 
+@pytest.mark.parametrize("name", SAME)
+def test_no_two_texts_of_an_article_are_paired_twice(name: str, twins: dict) -> None:
+    for members in twins[name].values():
+        together = Counter(frozenset(texts(one)) for one, _ in members)
+        assert max(together.values()) == 1
+
+
 @pytest.mark.parametrize("name", TWINS)
 def test_a_task_is_the_same_each_time_it_is_made(name: str, twins: dict, articles: dict) -> None:
     assert list(TWINS[name](articles["test"])) == twins[name]["test"]
@@ -163,8 +170,10 @@ def test_where_a_sentence_ends(paragraph: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("name", TWINS)
-def test_a_limit_takes_whole_twins(name: str) -> None:
+def test_a_limit_takes_whole_twins_and_one_at_least(name: str) -> None:
     (task,) = (task for task in sentences.TASKS if task.name == name)
+    (least,) = task.read("test", 1).parts()
+    assert sorted(least.labels) == [0, 1]
     (rows,) = task.read("test", 41).parts()
     assert np.bincount(rows.labels).tolist() == [20, 20]
     assert (rows.second is not None) == task.pairs

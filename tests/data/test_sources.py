@@ -1,6 +1,7 @@
 """Where bytes come from."""
 
 import importlib.util
+import io
 import os
 import socket
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from transnormer_lib.data import hub, images, sources, text
 from transnormer_lib.data.sources import DataFault, DataUnavailable
@@ -307,12 +309,46 @@ def test_a_fault_in_a_tab_separated_file_is_named(line: bytes, message: str, dat
         sources.table(AAN, "train")
 
 
-def test_images_are_structures_with_bytes_in_them(data_root: Path) -> None:
-    put(data_root, CIFAR, "train", {"img": [{"bytes": b"png", "path": None}], "label": [9]})
-    assert sources.table(CIFAR, "train").column("img").to_pylist()[0]["bytes"] == b"png"
-    put(data_root, CIFAR, "test", {"img": [{"bytes": b"png"}, {"bytes": b""}], "label": [9, 9]})
-    with pytest.raises(DataFault, match=r"row 1, column 'img': expected an image, found none"):
+def picture(side: int = 32, kind: str = "PNG") -> bytes:
+    buffer = io.BytesIO()
+    Image.effect_noise((side, side), 50).save(buffer, kind)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_images_are_structures_with_bytes_in_them(kind: str, data_root: Path) -> None:
+    encoded = picture(kind=kind)
+    put(data_root, CIFAR, "train", {"img": [{"bytes": encoded, "path": None}], "label": [9]})
+    assert sources.table(CIFAR, "train").column("img").to_pylist()[0]["bytes"] == encoded
+
+
+@pytest.mark.parametrize(
+    ("encoded", "message"),
+    [
+        (b"", "expected an image, found none"),
+        (b"not an image", "expected a 32 × 32 PNG or JPEG, found 12 bytes that cannot be decoded"),
+        (picture()[:300], "expected a 32 × 32 PNG or JPEG, found 300 bytes that cannot be decoded"),
+        (picture(kind="JPEG")[:-200], "expected a 32 × 32 PNG or JPEG, found"),
+        (picture(kind="BMP"), "expected a 32 × 32 PNG or JPEG, found"),
+        (picture(28), "expected a 32 × 32 PNG or JPEG, found one of 28 × 28"),
+    ],
+    ids=["nothing", "junk", "a cut PNG", "a cut JPEG", "another format", "another size"],
+)
+def test_what_is_no_picture_of_the_right_size_is_named_with_its_row(
+    encoded: bytes, message: str, data_root: Path
+) -> None:
+    put(data_root, CIFAR, "test", {"img": [{"bytes": picture()}, {"bytes": encoded}], "label": [9, 9]})
+    with pytest.raises(DataFault, match=rf"test-00000-of-00001\.parquet, row 1, column 'img': {message}"):
         sources.table(CIFAR, "test")
+
+
+@pytest.mark.parametrize("cut", [1, 3])
+def test_a_tab_separated_file_that_is_cut_in_its_last_column_is_refused(cut: int, data_root: Path) -> None:
+    path = data_root / "OpenNLPLab/lra/data/aan/new_aan_pairs.train.tsv"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"1.0\tP\tP\ta\tbcdef\n"[:-cut])
+    with pytest.raises(DataFault, match="expected a line break at the end"):
+        sources.table(AAN, "train")
 
 
 @pytest.mark.parametrize("name", hub.DATASETS)

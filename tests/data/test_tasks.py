@@ -1,9 +1,11 @@
 """Classification tasks by name, their encoding, and the tables that GLUE and the Long Range Arena are."""
 
 import io
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +14,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
-from transnormer_lib.data import lra, tasks, text
+from transnormer_lib.data import hub, listops, lra, sources, task_tables, tasks, text, wikitext
 from transnormer_lib.data.images import load_mnist
 from transnormer_lib.data.sources import DataFault, DataUnavailable
 from transnormer_lib.data.task_kinds import METRICS, chosen_rows
@@ -48,6 +51,12 @@ def contents(data: TaskData, split: str) -> list[tuple[bytes, int]]:
         (b"".join(examples.sequence(per * i + j).tobytes() for j in range(per)), int(label))
         for i, label in enumerate(examples.labels)
     ]
+
+
+def png(colour: tuple[int, int, int]) -> dict[str, object]:
+    buffer = io.BytesIO()
+    Image.new("RGB", (32, 32), colour).save(buffer, "PNG")
+    return {"bytes": buffer.getvalue(), "path": None}
 
 
 def test_every_task_has_a_name_and_says_what_it_is() -> None:
@@ -199,6 +208,10 @@ def test_a_larger_limit_keeps_the_rows_of_a_smaller_one(total: int, limit: int, 
         (lambda: load_task("acceptability", "words"), "vocabulary='words': must be"),
         (lambda: load_task("acceptability", "wikitext-103-words"), "vocabulary='wikitext-103-words': must be"),
         (lambda: load_task("digits", joined=True), "joined=True: an example of task 'digits' is no pair"),
+        (
+            lambda: load_task("digits", corpus="nonsense"),
+            "corpus='nonsense': must be one of 'wikipedia', 'wikitext-103'",
+        ),
         (lambda: load_task("cola", limit={"test": 3}), "limit.test=3: task 'cola' has train, validation"),
         (lambda: load_task("digits", limit={"train": 0}), "limit.train=0: must be at least 1"),
     ],
@@ -292,6 +305,46 @@ class TestTables:
         assert sorted(train + validation) == sorted(contents(published, "train"))
         assert 60 < sum(label for _, label in validation) < 150
 
+    def test_equal_reviews_fall_on_one_side(self, root: Path) -> None:
+        texts = [f"review {i // 2}" for i in range(400)]  # each twice
+        for split in ("train", "test"):
+            self.write(root, "stanfordnlp/imdb/plain_text", split, text=texts, label=[i % 2 for i in range(400)])
+        data = load_task("text-holdout")
+        sides = [{tokens for tokens, _ in contents(data, split)} for split in ("train", "validation")]
+        assert not sides[0] & sides[1]
+        assert [len(data.splits[split]) for split in ("train", "validation")] == [360, 40]
+
+    @pytest.mark.parametrize("name", ["text-holdout", "image"])
+    def test_too_few_rows_to_hold_any_out_are_named_with_the_rule(self, name: str, root: Path) -> None:
+        for split in ("train", "test"):
+            self.write(root, "stanfordnlp/imdb/plain_text", split, text=list("abcdefghi"), label=[0] * 9)
+            self.write(root, "uoft-cs/cifar10/plain_text", split, img=[png((0, 0, 0))] * 9, label=[0] * 9)
+        expected = f"task '{name}': split 'train' of its table has 9 rows, expected at least 10"
+        with pytest.raises(DataFault, match=expected):
+            load_task(name)
+
+    def test_a_sample_is_called_one_whatever_the_limit(self, root: Path) -> None:
+        self.reviews(root, 400)
+        whole = load_task("text-holdout")
+        assert whole.notes == ("sample: train 400 of 25,000 rows; test 400 of 25,000 rows",)
+        assert load_task("text-holdout", limit={"train": 10}).notes == whole.notes
+        assert load_task("acceptability", limit=FEW).notes == ()
+
+    @pytest.mark.parametrize(("rows", "sample"), [(3_667, False), (3_668, False), (3_600, True)])
+    def test_a_row_more_or_less_makes_no_sample(self, rows: int, sample: bool, root: Path) -> None:
+        for split, n in {"train": rows, "validation": 408}.items():
+            self.write(root, "nyu-mll/glue/mrpc", split, sentence1=["a"] * n, sentence2=["b"] * n, label=[1] * n)
+        assert load_task("mrpc").notes == (("sample: train 3,600 of 3,668 rows",) if sample else ())
+
+    def test_notes_are_no_part_of_the_fingerprint(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reviews(root, 400)
+        noted = load_task("text")
+        tasks._load.cache_clear()
+        monkeypatch.setattr(task_tables, "_TOLERANCE", 1.0)
+        silent = load_task("text")
+        assert (bool(noted.notes), bool(silent.notes)) == (True, False)
+        assert noted.fingerprint == silent.fingerprint
+
     def test_a_review_is_cut_at_4000_bytes(self, root: Path) -> None:
         self.reviews(root)
         train = load_task("text").splits["train"]
@@ -318,14 +371,33 @@ class TestTables:
         assert data.splits["test"].labels.tolist() == [0, 1, 0, 1, 0]
         assert text_of(data.splits["validation"].sequence(7)) == "cited 3"
 
+    def test_published_byte_pairs_need_no_text(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A data root with a task and the files of GPT-2, and without WikiText."""
+        model = json.loads(train_bpe(["the cat sat on the mat " * 9], 262).to_json())["model"]
+        folder = root / hub.GPT2.repository
+        folder.mkdir(parents=True)
+        (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+        merges = [" ".join(pair) if isinstance(pair, list) else pair for pair in model["merges"]]
+        (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges]) + "\n")
+        files = {name: replace(getattr(hub.GPT2, name), sha256=None) for name in ("vocabulary", "merges")}
+        monkeypatch.setattr(sources.tokenizer_files, "__defaults__", (replace(hub.GPT2, **files),))
+        for split in ("train", "validation"):
+            self.write(root, "nyu-mll/glue/cola", split, sentence=["the cat sat"], label=[1])
+        data = load_task("cola", "gpt2-bpe")
+        assert data.vocab_size == 50_265
+        assert data.splits["train"].lengths[0] < len("the cat sat")
+        assert not (root.parent / "cache" / "tokens").exists()
+
+    def test_byte_pairs_of_wikitext_are_learned_without_tokenising_it(self, root: Path) -> None:
+        for split in ("train", "validation", "test"):
+            self.write(root, wikitext.RAW, split, text=[" the cat sat on the mat \n"] * 20)
+        for split in ("train", "validation"):
+            self.write(root, "nyu-mll/glue/cola", split, sentence=["the cat sat"], label=[1])
+        data = load_task("cola", "bpe-262", corpus="wikitext-103")
+        assert data.splits["train"].lengths[0] < len("the cat sat")
+        assert not (root.parent / "cache" / "tokens").exists()
+
     def test_a_picture_becomes_grey(self, root: Path) -> None:
-        from PIL import Image
-
-        def png(colour: tuple[int, int, int]) -> dict[str, object]:
-            buffer = io.BytesIO()
-            Image.new("RGB", (32, 32), colour).save(buffer, "PNG")
-            return {"bytes": buffer.getvalue(), "path": None}
-
         for split in ("train", "test"):
             pictures = [png((0, 0, 0)), png((255, 255, 255)), png((200, 100, 50))] * 10
             self.write(root, "uoft-cs/cifar10/plain_text", split, img=pictures, label=[0, 1, 2] * 10)
@@ -340,8 +412,6 @@ class TestTables:
 
 
 def test_the_ids_of_listops_are_those_of_the_generator() -> None:
-    from transnormer_lib.data import listops
-
     task = task_definition("listops")
     assert (task.symbols, task.pad_id) == (len(listops.VOCABULARY), listops.PAD_ID)
 

@@ -9,6 +9,7 @@ import pytest
 
 from transnormer_lib.cli import main
 from transnormer_lib.data import hub, wikitext
+from transnormer_lib.data.tasks import task_names
 from transnormer_lib.report.data import needs
 from transnormer_lib.report.project import find_project
 
@@ -48,6 +49,23 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def needed(root: Path, **values: object) -> set[str]:
+    """What notebook 01 needs where its parameters are these."""
+    cell = {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "id": "p", "execution_count": None}
+    cell |= {
+        "outputs": [],
+        "source": "\n".join(f"{name}: {_type(value)} = {value!r}" for name, value in values.items()),
+    }
+    (root / "notebooks" / "01_words.ipynb").write_text(
+        json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+    )
+    return set(needs(find_project(root), "quick", ["01_words"]))
+
+
+def _type(value: object) -> str:
+    return "str" if isinstance(value, str) else "list[str]"
+
+
 def put(data: Path, split: str, sentences: list[str], labels: list[int]) -> None:
     path = data / SST2 / f"{split}-00000-of-00001.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,6 +80,49 @@ def test_a_preset_needs_what_its_parameters_name(root: Path) -> None:
         wikitext.RAW: ("01_words",),
         hub.GPT2.repository: ("01_words",),
     }
+
+
+@pytest.mark.parametrize("name", sorted({*task_names()} - {"listops", "pathfinder"}))
+def test_every_task_that_is_not_generated_needs_something(name: str, root: Path) -> None:
+    found = needed(root, task=name)
+    assert found
+    assert found <= {"wikipedia", "mnist-5k", *hub.DATASETS}
+
+
+def test_a_generated_task_needs_nothing(root: Path) -> None:
+    assert needed(root, tasks=["listops", "pathfinder"]) == set()
+
+
+@pytest.mark.parametrize(
+    ("values", "beside"),
+    [
+        ({"vocabulary": "bytes"}, set()),
+        ({"vocabulary": "bpe-512"}, {"wikipedia"}),
+        ({"vocabulary": "gpt2-bpe"}, {wikitext.RAW, hub.GPT2.repository}),
+        ({"vocabulary": "bpe-512", "corpus": "wikitext-103"}, {wikitext.RAW}),
+        ({"base_vocabulary": "gpt2-bpe", "base_corpus": "wikitext-103"}, {wikitext.RAW, hub.GPT2.repository}),
+        ({"base_vocabulary": "bpe-512", "base_corpus": "wikipedia"}, {"wikipedia"}),
+    ],
+)
+def test_a_task_of_free_text_needs_what_its_byte_pairs_are_learned_on(values: dict, beside: set, root: Path) -> None:
+    assert needed(root, task="sst2", **values) == {SST2, *beside}
+
+
+def test_where_the_data_root_has_word_level_text_alone_it_is_listed_checked_and_not_fetched(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for split in ("train", "validation", "test"):
+        path = root / "data" / wikitext.WORD_LEVEL / f"{split}-00000-of-00001.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"text": [" a line \n"]}), path)
+    (root / "params/paper/01_words.yaml").write_text("corpus: wikitext-103\nvocabulary: bpe-512\n")
+    options = ["--preset", "paper", "--root", str(root), "--only", "01"]
+    assert main(["data", "list", *options]) == 0
+    listed = capsys.readouterr().out
+    assert "3 of 3 here" in listed
+    assert listed.count(f"{wikitext.WORD_LEVEL}: word-level text, stands in for {wikitext.RAW}") == 1
+    assert main(["data", "fetch", *options]) == 0
+    assert main(["data", "check", *options]) == 0
 
 
 def test_the_listing_says_where_each_split_is_its_size_licence_and_fingerprint(
@@ -100,6 +161,17 @@ def test_a_check_reads_everything_and_fails_for_what_is_wrong_or_lacking(
     put(root / "data", "train", ["good", "bad"], [1, 1])
     assert main([*command, "--accept"]) == 0
     assert main(["data", "check", "--preset", "paper", "--root", str(root), "--only", "01"]) == 1
+
+
+def test_a_check_finds_what_is_no_picture(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = root / "data" / "uoft-cs/cifar10/plain_text"
+    folder.mkdir(parents=True)
+    for split in ("train", "test"):
+        table = pa.table({"img": [{"bytes": b"no picture", "path": ""}], "label": [1]})
+        pq.write_table(table, folder / f"{split}-00000-of-00001.parquet")
+    needed(root, task="image")
+    assert main(["data", "check", "--preset", "quick", "--root", str(root), "--only", "01"]) == 1
+    assert "row 0, column 'img': expected a 32 × 32 PNG or JPEG" in capsys.readouterr().err
 
 
 def test_what_cannot_be_fetched_is_told_and_fails(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

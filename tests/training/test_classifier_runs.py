@@ -5,11 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from training_cases import classifier, config, fake_task
 
+from transnormer_lib.data import examples
 from transnormer_lib.training import trainer
 from transnormer_lib.training.checkpoints import Checkpoints
 from transnormer_lib.training.config import DataConfig, OptimizerConfig, run_config, steps_of
@@ -103,9 +105,21 @@ def test_a_part_of_the_split_is_always_the_same_unless_it_is_asked_to_move(monke
     assert read(fixed, 0) == read(fixed, 1)
     assert len(read(fixed, 0)) == 7
     moving = classifier(evaluation_examples=7, evaluation_part="moving")
-    assert read(moving, 1) == sorted(lengths[7:14])
-    assert read(moving, 3) == sorted(lengths[21:] + lengths[:5])  # from the beginning again
+    assert read(moving, 1) == read(moving, 1) != read(moving, 2)
+    # From the beginning again after the last: 23 parts of 7 hold each of the 23 examples 7 times.
+    assert sorted(length for number in range(23) for length in read(moving, number)) == sorted(lengths * 7)
     assert read(classifier(), 5) == sorted(lengths)
+
+
+def test_a_moving_part_of_a_split_that_is_sorted_by_label_holds_every_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = fake_task(monkeypatch)
+    labels = [0] * 500 + [1] * 500
+    members = examples.from_sequences([np.array([1, 2])] * 1000, labels, task.vocab_size)
+    task = fake_task(monkeypatch, splits={**task.splits, "validation": members})
+    run = classifier(evaluation_examples=100, evaluation_part="moving")
+    for number in range(10):
+        seen = torch.cat([batch["targets"] for batch in labelled_batches(run, task, "validation", number)])
+        assert 30 <= int(seen.sum()) <= 70
 
 
 def test_a_task_with_two_validation_splits_is_measured_on_both_and_judged_by_the_first(

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from transnormer_lib.data.batches import Batch, Sampler
 from transnormer_lib.data.examples import Examples
+from transnormer_lib.data.task_kinds import chosen_rows
 
 MULTIPLE = 64  # the published block size of DiagAttention
 
@@ -79,19 +80,17 @@ def evaluation_batches(
     """Every example once; the last batch may have fewer.
 
     Sequences of like length come together, longest first, so that little is padded and the first batch shows whether
-    memory suffices; ``in_order`` gives them as they stand in ``examples``. ``limit`` takes that many examples, spread
-    evenly, where there are more.
+    memory suffices; ``in_order`` gives them as they stand in ``examples``. ``limit`` takes that many examples,
+    drawn at random and always the same ones, where there are more: every second example of a task that comes in twins
+    would be of one class.
 
     Raises:
         ValueError: a number is out of range, or a sequence is longer than ``length``.
     """
     padding = _checked(examples, Padding(pad_id, length, multiple), batch_size)
-    chosen = np.arange(len(examples))
-    if limit is not None:
-        if limit < 1:
-            raise ValueError(f"limit={limit!r}: must be at least 1")
-        if limit < len(examples):
-            chosen = np.arange(limit) * len(examples) // limit
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit={limit!r}: must be at least 1")
+    chosen = chosen_rows(len(examples), limit, "evaluation")
     if not in_order:
         chosen = chosen[np.argsort(-_longest(examples)[chosen], kind="stable")]
     groups = [chosen[first : first + batch_size] for first in range(0, chosen.size, batch_size)]

@@ -2,12 +2,14 @@
 
 ``stored`` writes what a generator yields, part by part, so that a split of any size needs no more memory than one
 part. Its files appear in the cache folder (``data.cache``) whole or not at all; the last of them holds the digest of
-the content, and what does not match is made again. A folder that cannot be written costs the saved time and memory.
+the content, and what does not match is made again. A lock lets a second process wait for the first one's files instead
+of making them again. A folder that cannot be written costs the saved time and memory, and nothing is made twice.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,38 +92,95 @@ def digest_of(text: str) -> str:
 def stored(name: str, key: str, make: Callable[[], Iterable[Examples]]) -> tuple[Examples, str]:
     """The parts that ``make`` yields as one, and the sha256 (hex) of their content; from the cache where it is there.
 
-    ``name`` is for people who look into the folder; ``key`` (``cache.key``) identifies the content.
+    ``name`` is for people who look into the folder; ``key`` (``cache.key``) identifies the content. What ``make``
+    raises passes through; it is called once at most.
     """
     folder = cache.cache_dir() / "examples" / f"{name}-{key}"
     found = _read(folder)
     if found is not None:
         return found
-    try:
-        _write(folder, make())
-    except OSError:  # nowhere to write to
-        whole = _joined(list(make()))
-        return whole, _digest(whole.tokens, whole.offsets, whole.labels)
-    found = _read(folder)
+    lock = _lock(folder)
+    with lock or nullcontext():
+        found = _read(folder)  # made while this process waited
+        if found is not None:
+            return found
+        parts = iter(make())
+        if lock is None:
+            return _in_memory(parts)
+        for left in folder.glob(".*"):
+            left.unlink(missing_ok=True)  # of a process that was killed: whoever lives holds the lock
+        try:
+            _write(folder, parts)
+        except _Unwritten as problem:
+            return _in_memory([*problem.parts, *parts])
+        found = _read(folder)
     if found is None:
         raise OSError(f"{folder}: what was just written there cannot be read back")
     return found
 
 
-def _write(folder: Path, parts: Iterable[Examples]) -> None:
-    offsets, labels, last = [np.zeros(1, np.int64)], [], 0
-    with replacing(folder / "tokens.bin") as partial, partial.open("wb") as file:
+class _Unwritten(Exception):
+    """The folder cannot be written, or no further; ``parts`` is what was made so far."""
+
+    def __init__(self, parts: list[Examples]) -> None:
+        super().__init__()
+        self.parts = parts
+
+
+def _lock(folder: Path) -> AbstractContextManager[object] | None:
+    """The lock of a folder that exists from now on, held; None where there is nowhere to write to."""
+    from filelock import FileLock
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(folder.with_name(folder.name + ".lock")).acquire()
+    except (OSError, NotImplementedError):  # the latter: a file system without locks
+        return None
+
+
+def _write(folder: Path, parts: Iterator[Examples]) -> None:
+    offsets: list[NDArray[np.int64]] = [np.zeros(1, np.int64)]
+    labels: list[NDArray[np.int64]] = []
+    last = 0
+    with replacing(folder / "tokens.bin") as partial:
         for part in parts:
-            part.tokens.tofile(file)
+            try:
+                _append(partial, part.tokens)
+            except OSError:
+                before = [_read_back(partial, part.tokens.dtype, offsets, labels)] if labels else []
+                raise _Unwritten([*before, part]) from None
             offsets.append(part.offsets[1:] + last)
             labels.append(part.labels)
             last, dtype = int(offsets[-1][-1]), part.tokens.dtype
         if not labels:
             raise ValueError("parts: no examples were made")
-    for name, array in (("offsets", np.concatenate(offsets)), ("labels", np.concatenate(labels))):
-        with replacing(folder / f"{name}.npy") as partial, partial.open("wb") as file:
-            np.save(file, array, allow_pickle=False)
-    arrays = _arrays(folder, dtype)
-    write_text(folder / "content.json", json.dumps({"dtype": dtype.name, "digest": _digest(*arrays)}))
+    try:
+        for name, array in (("offsets", np.concatenate(offsets)), ("labels", np.concatenate(labels))):
+            with replacing(folder / f"{name}.npy") as partial, partial.open("wb") as file:
+                np.save(file, array, allow_pickle=False)
+        arrays = _arrays(folder, dtype)
+        write_text(folder / "content.json", json.dumps({"dtype": dtype.name, "digest": _digest(*arrays)}))
+    except OSError:
+        raise _Unwritten([_read_back(folder / "tokens.bin", dtype, offsets, labels)]) from None
+
+
+def _append(path: Path, tokens: NDArray[Any]) -> None:
+    with path.open("ab") as file:
+        tokens.tofile(file)
+
+
+def _read_back(
+    path: Path, dtype: np.dtype[Any], offsets: list[NDArray[np.int64]], labels: list[NDArray[np.int64]]
+) -> Examples:
+    """The examples whose tokens were written, in memory."""
+    return Examples(
+        np.fromfile(path, dtype, count=int(offsets[-1][-1])), np.concatenate(offsets), np.concatenate(labels)
+    )
+
+
+def _in_memory(parts: Iterable[Examples]) -> tuple[Examples, str]:
+    whole = _joined(list(parts))
+    return whole, _digest(whole.tokens, whole.offsets, whole.labels)
 
 
 def _read(folder: Path) -> tuple[Examples, str] | None:

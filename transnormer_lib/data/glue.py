@@ -1,7 +1,9 @@
 """Six tasks of GLUE (Wang et al., 2019), those of Table 5, as the Hub's ``nyu-mll/glue`` has them.
 
-Every task has ``train`` and ``validation``, on which the paper reports; the labels of the test sets are not public.
-MNLI has two of the latter: ``validation_matched``, which is ``validation`` too, and ``validation_mismatched``.
+Every task has ``train`` and ``validation``, on which the paper reports. The labels of the test sets are not public but
+for MRPC's, and no test set is read. MNLI has two validation splits: ``validation_matched``, which is ``validation``
+too, and ``validation_mismatched``. As published, CoLA's train and validation share 16 sentences; they are left as they
+are.
 
 The metric of a task is the paper's: Matthews correlation for CoLA, F1 for MRPC, accuracy for the others (QQP too, whose
 official score is F1). The paper fine-tunes a RoBERTa-shaped encoder and so reads a pair as one sequence
@@ -16,12 +18,13 @@ from transnormer_lib.data.task_kinds import SplitReader, TaskDefinition, chosen_
 from transnormer_lib.data.task_tables import table_reader, text_rows
 
 LENGTH = 512  # RoBERTa's longest input
+_REPOSITORY = "nyu-mll/glue"
 
 
 def _reader(task: str, columns: tuple[str, ...]) -> Callable[[str, int | None], SplitReader]:
     def read(split: str, limit: int | None) -> SplitReader:
         pick = partial(chosen_rows, limit=limit, key=f"{task} {split}") if limit else None
-        return table_reader(task, split, columns, text_rows, __file__, pick)
+        return table_reader(f"{_REPOSITORY}/{task}", split, columns, text_rows, __file__, pick)
 
     return read
 
@@ -36,6 +39,7 @@ def _task(
         _reader(name, columns),
         classes,
         LENGTH,
+        source=f"{_REPOSITORY}/{name}",
         pairs=len(columns) == 2,
         splits=("train", "validation_matched", "validation_mismatched") if mnli else ("train", "validation"),
         aliases={"validation": "validation_matched"} if mnli else {},

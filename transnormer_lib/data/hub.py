@@ -25,6 +25,7 @@ class Column:
     kind: Literal["text", "label", "image"]  # image: a structure whose field ``bytes`` is a PNG or JPEG file
     labels: tuple[int, int] | None = None  # the lowest and the highest label
     blank: bool = False  # text: a row may be empty
+    size: tuple[int, int] | None = None  # image: width and height in pixels
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,9 @@ def _wikitext(config: str, sizes: tuple[int, int, int, int], title: str) -> HubD
     )
 
 
-_GLUE_TEST = "its labels are kept by GLUE's server; the paper's scores are those of the validation split"
+_ON_VALIDATION = "the paper's scores are those of the validation split"
+_GLUE_TEST = f"its labels are kept by GLUE's server; {_ON_VALIDATION}"
+_MRPC_TEST = f"its labels are public (1,725 rows), but {_ON_VALIDATION}"
 _PER_TASK = "of each task's own authors; see the data set's card"
 
 
@@ -138,7 +141,7 @@ def _glue(
             name: Split((_parquet(config, name, size, digest),), rows) for name, (rows, size, digest) in splits.items()
         },
         title=title,
-        withheld=dict.fromkeys(tests, _GLUE_TEST),
+        withheld=dict.fromkeys(tests, _MRPC_TEST if config == "mrpc" else _GLUE_TEST),
     )
 
 
@@ -254,7 +257,7 @@ _ALL = (
         config="plain_text",
         revision="0b2714987fa478483af9968de7c934580d0bb9a2",
         licence="not stated (Krizhevsky, 2009)",
-        columns=(Column("img", "image"), Column("label", "label", (0, 9))),
+        columns=(Column("img", "image", size=(32, 32)), Column("label", "label", (0, 9))),
         splits={
             "train": Split(
                 (
@@ -319,12 +322,3 @@ GPT2 = TokenizerFiles(
     vocabulary=HubFile("vocab.json", 1_042_301, "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"),
     merges=HubFile("merges.txt", 456_318, "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"),
 )
-
-# The data set that each real classification task is made of; the other tasks are embedded or generated.
-TASKS = {
-    **{task: f"nyu-mll/glue/{task}" for task in ("mnli", "qnli", "qqp", "sst2", "mrpc", "cola")},
-    "text": "stanfordnlp/imdb/plain_text",
-    "retrieval": "OpenNLPLab/lra/aan",
-    "image": "uoft-cs/cifar10/plain_text",
-    "tnews": "clue/clue/tnews",
-}

@@ -14,6 +14,7 @@ Contexts run over document borders, as the training windows of the neural models
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,19 +116,28 @@ def ngram_baselines(corpus: TextCorpus, *, order: int = 3, split: str = "validat
     V is the vocabulary's full size, special ids too, so that the neural models and these predict over the
     same ids.
     """
-    if split not in corpus.tokens:
-        raise ValueError(f"split={split!r}: must be one of {', '.join(map(repr, corpus.tokens))}")
+    return ngram_baselines_by_split(corpus, (split,), order=order)[split]
+
+
+def ngram_baselines_by_split(corpus: TextCorpus, splits: Sequence[str], *, order: int = 3) -> dict[str, list[Baseline]]:
+    """:func:`ngram_baselines` of several splits, from one count of the training text."""
+    for split in splits:
+        if split not in corpus.tokens:
+            raise ValueError(f"split={split!r}: must be one of {', '.join(map(repr, corpus.tokens))}")
     model = fit_ngrams(corpus.tokens["train"], order=order, vocabulary_size=corpus.vocabulary.size)
-    return [
-        Baseline(
-            order=k,
-            nats_per_token=nats,
-            token_perplexity=math.exp(nats),
-            bits_per_byte=corpus.bits_per_byte(nats, split),
-            word_perplexity=corpus.word_perplexity(nats, split),
-        )
-        for k, nats in enumerate(model.nats_per_token(corpus.tokens[split]).tolist(), start=1)
-    ]
+    return {
+        split: [
+            Baseline(
+                order=k,
+                nats_per_token=nats,
+                token_perplexity=math.exp(nats),
+                bits_per_byte=corpus.bits_per_byte(nats, split),
+                word_perplexity=corpus.word_perplexity(nats, split),
+            )
+            for k, nats in enumerate(model.nats_per_token(corpus.tokens[split]).tolist(), start=1)
+        ]
+        for split in splits
+    }
 
 
 def _keys(tokens: Tokens, order: int, vocabulary_size: int) -> Keys:

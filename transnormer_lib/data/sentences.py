@@ -31,6 +31,7 @@ from transnormer_lib.data import cache, wikipedia
 from transnormer_lib.data.task_kinds import SplitReader, TaskDefinition, TextRows, generator
 from transnormer_lib.data.wikipedia import Article
 
+_SOURCE = "wikipedia"
 SENTENCE_BYTES = 256  # longer sentences are left out, so that nothing is cut under a byte vocabulary
 _JOINED_PAIR = 2 * SENTENCE_BYTES + 1  # with the newline between them
 PASSAGE_BYTES = 1000
@@ -159,13 +160,19 @@ def passages_of(article: Article) -> list[list[str]]:
 
 
 def _same(texts: Sequence[Sequence[str]], name: str, pairings: int) -> Iterator[Twins]:
-    """Twins of ``texts[article]``: each text is at most ``pairings`` times a first one, as often a second one."""
+    """Twins of ``texts[article]``: each text is at most ``pairings`` times a first one, as often a second one.
+
+    No two texts of one article are paired twice, in whichever order.
+    """
     random = generator(name, "pairs")
+    together: set[frozenset[str]] = set()
     for _ in range(pairings):
         pairs = []
         for article, members in enumerate(texts):
             order = random.permutation(len(members))
-            pairs += [(article, members[i], members[j]) for i, j in zip(order[::2], order[1::2], strict=False)]
+            found = [(article, members[i], members[j]) for i, j in zip(order[::2], order[1::2], strict=False)]
+            pairs += [pair for pair in found if frozenset(pair[1:]) not in together]
+        together.update(frozenset(pair[1:]) for pair in pairs)
         article_of = np.array([article for article, _, _ in pairs])
         partner = random.permutation(len(pairs))
         for _ in range(100):  # exchange partners until none is of the same article
@@ -252,7 +259,7 @@ def _task(
 ) -> TaskDefinition:
     length = _JOINED_PAIR if pairs else SENTENCE_BYTES
     return TaskDefinition(
-        name, title, _reader(name, twins, pairs), 2, length, stand_in=True, pairs=pairs, metrics=metrics
+        name, title, _reader(name, twins, pairs), 2, length, _SOURCE, stand_in=True, pairs=pairs, metrics=metrics
     )
 
 
@@ -260,7 +267,7 @@ def _passage_task(
     name: str, title: str, twins: Callable[[Sequence[Article]], Iterator[Twins]], pairs: bool
 ) -> TaskDefinition:
     return TaskDefinition(
-        name, title, _reader(name, twins, pairs), 2, PASSAGE_BYTES, stand_in=True, pairs=pairs, alphabet="bytes"
+        name, title, _reader(name, twins, pairs), 2, PASSAGE_BYTES, _SOURCE, True, pairs=pairs, alphabet="bytes"
     )
 
 

@@ -4,6 +4,8 @@ Rows are counted from 0 in each file. Text becomes Arrow's ``large_string``, lab
 with the field ``bytes``.
 """
 
+import io
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -75,6 +77,7 @@ def _tsv(path: Path, names: Sequence[str]) -> Iterator["pa.RecordBatch"]:
     import pyarrow as pa
     from pyarrow import csv
 
+    _check_end(path)
     read = csv.ReadOptions(column_names=list(names), use_threads=False, block_size=_CSV_BLOCK)
     parse = csv.ParseOptions(delimiter="\t", quote_char=False, escape_char=False, ignore_empty_lines=False)
     # Everything as text first: a label is checked where its row is known.
@@ -87,6 +90,17 @@ def _tsv(path: Path, names: Sequence[str]) -> Iterator["pa.RecordBatch"]:
         row = _CSV_ROW.search(message)
         where = f", row {int(row[1]) - 1}" if row else ""
         raise DataFault(f"{path}{where}: expected {len(names)} columns of text in UTF-8: {message[:160]}") from None
+
+
+def _check_end(path: Path) -> None:
+    """Refuse a text file that stops within a line: cut inside its last column it would still have all columns."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        if not size:
+            return
+        file.seek(size - 1)
+        if file.read(1) != b"\n":
+            raise DataFault(f"{path}: expected a line break at the end: the file is cut")
 
 
 def _checked(
@@ -154,7 +168,26 @@ def _image(path: Path, first: int, column: Column, array: Any, hidden_labels: bo
         raise DataFault(f"{path}: column {column.name!r} is {array.type}, expected a structure with the field 'bytes'")
     content = pc.struct_field(array, "bytes")
     _refuse(path, first, column, pc.fill_null(pc.equal(pc.binary_length(content), 0), True), "an image, found none")
+    for row, encoded in enumerate(content.to_pylist()):
+        found = _not_decoded(encoded, column.size)
+        if found:
+            size = "{} × {} ".format(*column.size) if column.size else ""
+            raise DataFault(f"{_place(path, first + row, column)}: expected a {size}PNG or JPEG, found {found}")
     return array
+
+
+def _not_decoded(encoded: bytes, size: tuple[int, int] | None) -> str:
+    """What is wrong with an encoded picture of this width and height; "" where nothing is."""
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(encoded), formats=("PNG", "JPEG")) as picture:
+            if size is not None and picture.size != size:
+                return "one of {} × {}".format(*picture.size)
+            picture.load()
+    except Exception as problem:  # what broken bytes raise differs with where they break
+        return f"{len(encoded)} bytes that cannot be decoded ({type(problem).__name__})"
+    return ""
 
 
 def _refuse(path: Path, first: int, column: Column, wrong: Any, expected: str, values: Any = None) -> None:

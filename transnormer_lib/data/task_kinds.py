@@ -31,9 +31,10 @@ class TextRows:
 class SplitReader:
     """One split, not read yet."""
 
-    parts: Callable[[], Iterable[TextRows | Examples]]  # the rows, piece by piece; called at most twice
+    parts: Callable[[], Iterable[TextRows | Examples]]  # the rows, piece by piece; called once at most
     identity: str  # changes whenever the rows do
     origin: str  # where they come from: "embedded", "generated", "data root" or "Hub"
+    sample: str = ""  # of a table that has not the published rows: "train 8,999 of 392,702 rows"
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class TaskDefinition:
     read: Callable[[str, int | None], SplitReader]
     classes: int
     length: int  # sequences are cut to this many tokens unless a caller says otherwise
+    source: str = ""  # the data set that it is made of, by its name in ``sources`` or ``hub``; generated: none
     stand_in: bool = False
     pairs: bool = False
     splits: tuple[str, ...] = ("train", "validation", "test")  # those that are read

@@ -1,5 +1,6 @@
 """Splits of classification tasks that are tables of the data root or the Hub, read a piece at a time."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,17 +15,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS = 1024  # read at a time
+_TOLERANCE = 0.005  # of the published rows: copies differ by single rows, and are no samples for that
 
 
 def table_reader(
-    task: str,
+    dataset: str,
     split: str,
     columns: Sequence[str],
     made_of: Callable[["pa.RecordBatch"], TextRows | Examples],
     code: str,
     pick: Callable[[int], NDArray[np.int64]] | None = None,
 ) -> SplitReader:
-    """A reader of ``columns`` of the table split that ``task`` is made of (``hub.TASKS``).
+    """A reader of ``columns`` of a split of ``dataset``, one of ``hub.DATASETS``.
 
     ``made_of`` turns a piece of the table into rows; ``code`` is the file that decides how. ``pick`` gives the numbers
     of the rows to take, ascending, out of so many. A column that holds labels is called "label".
@@ -33,14 +35,11 @@ def table_reader(
         DataUnavailable: the split is not on this machine and cannot be fetched.
         DataFault: a file is not what it should be.
     """
-    dataset = hub.TASKS[task]
     located = sources.locate(dataset, split)
+    total, published = _rows(dataset, located), hub.DATASETS[dataset].splits[split].rows
 
     def parts() -> Iterator[TextRows | Examples]:
-        chosen = None
-        if pick is not None:  # counting reads a tab-separated file
-            tsv = hub.DATASETS[dataset].tsv
-            chosen = pick(sum(tables.count_rows(path, tsv if path.suffix == ".tsv" else ()) for path in located.files))
+        chosen = None if pick is None else pick(total)
         first = 0
         for batch in sources.batches(dataset, split, [*columns, "label"], rows=ROWS):
             last = first + batch.num_rows
@@ -49,7 +48,22 @@ def table_reader(
             if part.num_rows:
                 yield made_of(part)
 
-    return SplitReader(parts, cache.key(located.fingerprint, cache.code_version(code)), located.origin)
+    versions = [cache.code_version(file) for file in (code, __file__, tables.__file__)]
+    differs = abs(total - published) > _TOLERANCE * published
+    sample = f"{split} {total:,} of {published:,} rows" if differs else ""
+    return SplitReader(parts, cache.key(located.fingerprint, *versions), located.origin, sample)
+
+
+def _rows(dataset: str, located: sources.Located) -> int:
+    """The rows of all files. A tab-separated file must be read for that, so the number is kept."""
+    tsv = hub.DATASETS[dataset].tsv
+
+    def count() -> bytes:
+        rows = [tables.count_rows(path, tsv if path.suffix == ".tsv" else ()) for path in located.files]
+        return json.dumps(sum(rows)).encode()
+
+    digest = cache.key(located.fingerprint, cache.code_version(tables.__file__))
+    return int(json.loads(cache.cached(f"{dataset.replace('/', '-')}-rows", digest, count)))
 
 
 def text_rows(batch: "pa.RecordBatch") -> TextRows:

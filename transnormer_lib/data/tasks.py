@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transnormer_lib.data import cache, examples, glue, lra, sentences, task_kinds
+from transnormer_lib.data import text as text_corpora
+from transnormer_lib.data import vocabulary as vocabulary_module
 from transnormer_lib.data.examples import Examples
 from transnormer_lib.data.sources import DataUnavailable
 from transnormer_lib.data.task_kinds import SplitReader, TaskDefinition, TextRows
@@ -46,6 +48,7 @@ class TaskData:
     metrics: tuple[str, ...]  # of "accuracy", "f1", "matthews"; the first decides
     fingerprint: str  # sha256, hex, over all of the above
     absent: Mapping[str, str] = field(default_factory=dict)  # splits that this machine lacks, and why
+    notes: tuple[str, ...] = ()  # what differs from the published data: "sample: train 8,999 of 392,702 rows"
 
 
 def task_names() -> tuple[str, ...]:
@@ -74,12 +77,14 @@ def load_task(
     ``vocabulary``: "bytes", "bpe-N" or "gpt2-bpe"; tasks of the Long Range Arena have "bytes", or symbols of their own,
     for which it says nothing. ``length`` cuts longer sequences (default: the task's own limit); the symbols of a tree
     or the pixels of an image are never cut. ``limit`` takes that many examples of the splits it names, always the same
-    ones. ``joined`` makes one sequence of a pair, a newline between the two; the longer is cut first. ``corpus`` says
-    whose "bpe-N" it is (default: "wikipedia").
+    ones; twins (``data.sentences``) stay together: an odd limit is rounded down, at least one pair. ``joined`` makes
+    one sequence of a pair, a newline between the two; the longer is cut first. ``corpus`` says whose "bpe-N" it is
+    (default: "wikipedia").
 
     Raises:
         ValueError: an unknown name, or a value that the task does not allow.
         DataUnavailable: the training or validation data are not on this machine.
+        DataFault: a file or a value is not what it should be.
     """
     definition = task_definition(name)
     splits = sorted({*definition.splits, *definition.aliases}, key=_ORDER.index)
@@ -93,6 +98,8 @@ def load_task(
         raise ValueError(f"length={length!r}: must be at least 1")
     if joined and not definition.pairs:
         raise ValueError(f"joined={joined!r}: an example of task {name!r} is no pair")
+    if corpus is not None and corpus not in text_corpora.CORPORA:
+        raise ValueError(f"corpus={corpus!r}: must be one of {', '.join(map(repr, text_corpora.CORPORA))}")
     if definition.alphabet != "text" and vocabulary != ByteVocabulary.name:
         raise ValueError(f"vocabulary={vocabulary!r}: task {name!r} has its own tokens; leave it at 'bytes'")
     return _load(name, vocabulary, length, limits, joined, corpus)
@@ -114,6 +121,7 @@ def _load(
     digests: dict[str, str] = {}
     absent: dict[str, str] = {}
     origins: list[str] = []
+    samples: dict[str, None] = {}  # in their order, once each: two splits may be made of one table
     for split, count in limits:
         source = definition.aliases.get(split, split)
         try:
@@ -123,6 +131,7 @@ def _load(
             continue
         found[split], digests[split] = _encoded(definition, source, count, reader, words, cut, joined)
         origins.append(reader.origin)
+        samples |= {reader.sample: None} if reader.sample else {}
     for split in ("train", "validation"):
         if split in absent:
             raise DataUnavailable(absent[split])
@@ -142,7 +151,8 @@ def _load(
     # Where the data were read is no part of what they are.
     identity = [sorted((key, value) for key, value in facts.items() if key != "origin"), sorted(digests.items())]
     fingerprint = examples.digest_of(repr([identity, words.fingerprint if words else None]))
-    return TaskData(**facts, splits=found, fingerprint=fingerprint, absent=absent)
+    notes = (f"sample: {'; '.join(samples)}",) if samples else ()
+    return TaskData(**facts, splits=found, fingerprint=fingerprint, absent=absent, notes=notes)
 
 
 def _encoded(
@@ -168,7 +178,8 @@ def _encoded(
             yield made
 
     code = [cache.code_version(file) for file in (__file__, examples.__file__, task_kinds.__file__)]
-    key = cache.key(reader.identity, split, count, words.fingerprint if words else None, length, joined, *code)
+    encoder = (words.fingerprint, *vocabulary_module.encoder_version()) if words else None
+    key = cache.key(reader.identity, split, count, encoder, length, joined, *code)
     return examples.stored(name, key, parts)
 
 
@@ -209,6 +220,9 @@ def _vocabulary(name: str, corpus: str | None) -> Vocabulary:
         bpe_pieces(name)  # refuses other names: the words of WikiText-103 are no vocabulary for other text
     if name == ByteVocabulary.name:
         return ByteVocabulary()
-    from transnormer_lib.data.text import load_text_corpus
+    return text_corpora.load_vocabulary(vocabulary_corpus(name, corpus), name)
 
-    return load_text_corpus(corpus or _CORPUS_OF.get(name, "wikipedia"), name).vocabulary
+
+def vocabulary_corpus(vocabulary: str, corpus: str | None = None) -> str:
+    """The corpus that the byte pairs ``vocabulary`` of a task are learned on, where the caller names ``corpus``."""
+    return corpus or _CORPUS_OF.get(vocabulary, "wikipedia")

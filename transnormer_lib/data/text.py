@@ -14,13 +14,13 @@ from functools import lru_cache
 import numpy as np
 
 from transnormer_lib.data import cache, wikipedia
-from transnormer_lib.data import vocabulary as vocabulary_module
 from transnormer_lib.data.vocabulary import (
     BPEVocabulary,
     ByteVocabulary,
     Tokens,
     Vocabulary,
     bpe_pieces,
+    encoder_version,
     train_bpe,
     vocabulary_size,
 )
@@ -100,6 +100,18 @@ def load_text_corpus(name: str = "wikipedia", vocabulary: str = "bytes") -> Text
     return build_corpus(name, documents, vocabulary, source.fingerprint, wikipedia.SPLIT_RULE)
 
 
+def load_vocabulary(name: str, vocabulary: str) -> Vocabulary:
+    """``load_text_corpus(name, vocabulary).vocabulary``, without tokenising what is larger than memory.
+
+    Raises as :func:`load_text_corpus` does.
+    """
+    if name == "wikitext-103":
+        from transnormer_lib.data import wikitext
+
+        return wikitext.vocabulary(vocabulary)
+    return load_text_corpus(name, vocabulary).vocabulary
+
+
 def corpus_vocabulary_size(name: str, vocabulary: str, *, published: bool = False) -> int:
     """The number of ids that ``load_text_corpus(name, vocabulary).vocabulary`` has, without tokenising.
 
@@ -145,7 +157,7 @@ def _vocabulary(name: str, train: list[str], train_digest: str) -> Vocabulary:
     pieces = bpe_pieces(name)
     if pieces is None:
         return ByteVocabulary()
-    digest = cache.key(train_digest, *_encoder_version())
+    digest = cache.key(train_digest, *encoder_version())
     definition = cache.cached(name, digest, lambda: train_bpe(train, pieces).to_json().encode())
     return BPEVocabulary(definition.decode())
 
@@ -154,7 +166,7 @@ def _encode(vocabulary: Vocabulary, texts: list[str], text_digest: str) -> Token
     if isinstance(vocabulary, ByteVocabulary):  # faster than reading a file
         tokens = vocabulary.encode_all(texts)
     else:
-        digest = cache.key(text_digest, vocabulary.fingerprint, *_encoder_version())
+        digest = cache.key(text_digest, vocabulary.fingerprint, *encoder_version())
         stored = cache.cached(f"{vocabulary.name}-tokens", digest, lambda: _to_npy(vocabulary.encode_all(texts)))
         tokens = np.load(io.BytesIO(stored), allow_pickle=False)
     tokens.flags.writeable = False  # the corpus is shared by every caller in the process
@@ -173,9 +185,3 @@ def _digest(texts: list[str]) -> str:
     for text in texts:
         joined.update(hashlib.sha256(text.encode()).digest())
     return joined.hexdigest()
-
-
-def _encoder_version() -> tuple[str, str]:
-    import tokenizers
-
-    return cache.code_version(vocabulary_module.__file__), tokenizers.__version__

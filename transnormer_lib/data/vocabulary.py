@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from transnormer_lib.data import cache
+
 Tokens = NDArray[np.int32]
 
 SPECIAL = 2  # pad and mask
@@ -210,6 +212,13 @@ def train_bpe(texts: Iterable[str], pieces: int, *, exact: bool = True) -> BPEVo
     if exact and trained.text_size != pieces:
         raise ValueError(f"pieces={pieces}: the texts give only {trained.text_size}")
     return trained
+
+
+def encoder_version() -> tuple[str, str]:
+    """What decides, beside its fingerprint, how a vocabulary encodes: this file and the library; for keys of caches."""
+    import tokenizers
+
+    return cache.code_version(__file__), tokenizers.__version__
 
 
 def bpe_pieces(name: str) -> int | None:

@@ -37,9 +37,19 @@ WORD_LEVEL, RAW = "Salesforce/wikitext/wikitext-103-v1", "Salesforce/wikitext/wi
 _VERSION = 1  # of what is written into the cache
 
 
-def needed(vocabulary: str) -> str:
-    """The data set that ``vocabulary`` is made of as published."""
-    return WORD_LEVEL if vocabulary == WORDS else RAW
+def copy_read(vocabulary: str) -> tuple[str, dict[str, str]]:
+    """The data set that ``vocabulary`` is made of on this machine, and how that differs from the published one."""
+    if vocabulary == WORDS:
+        return WORD_LEVEL, {}
+    return (WORD_LEVEL, {"word-level text": "the data root has no raw text"}) if stands_in() else (RAW, {})
+
+
+def stands_in() -> bool:
+    """Whether the word-level text stands in for the raw one: a data root that holds it alone serves all vocabularies.
+
+    A data root is never completed from elsewhere, so raw text in the Hub's cache changes nothing.
+    """
+    return sources.in_data_root(WORD_LEVEL) and not sources.in_data_root(RAW)
 
 
 def check_vocabulary(name: str) -> None:
@@ -57,10 +67,10 @@ def load(vocabulary: str) -> TextCorpus:
         DataFault: it is damaged.
     """
     check_vocabulary(vocabulary)
-    name, differences = _copy(vocabulary)
+    name, differences = copy_read(vocabulary)
     located = {split: sources.locate(name, split) for split in sources.SPLITS}
     digests = {split: place.fingerprint for split, place in located.items()}
-    words = _vocabulary(vocabulary, name, digests["train"], differences)
+    words = _vocabulary(vocabulary, name, lambda: digests["train"], differences)
     encode = _encoder(words)
     tokens: dict[str, Tokens] = {}
     counts: dict[str, SplitCounts] = {}
@@ -87,20 +97,23 @@ def vocabulary_size(vocabulary: str) -> int:
     """
     if vocabulary != WORDS:
         return vocabulary_module.vocabulary_size(vocabulary)
-    digest = sources.locate(WORD_LEVEL, "train").fingerprint
-    return _vocabulary(vocabulary, WORD_LEVEL, digest, {}).size
+    return _vocabulary(vocabulary, WORD_LEVEL, lambda: sources.locate(WORD_LEVEL, "train").fingerprint, {}).size
 
 
-def _copy(vocabulary: str) -> tuple[str, dict[str, str]]:
-    """Which copy of the text is read, and how that differs from the published data."""
-    if vocabulary == WORDS or sources.in_data_root(RAW) or not sources.in_data_root(WORD_LEVEL):
-        return needed(vocabulary), {}
-    return WORD_LEVEL, {"word-level text": "the data root has no raw text"}
+def vocabulary(name: str) -> Vocabulary:
+    """The vocabulary ``name`` of :func:`load` alone. The text is read where the vocabulary is learned on it.
+
+    Raises as :func:`load` does.
+    """
+    check_vocabulary(name)
+    copy, _ = copy_read(name)
+    return _vocabulary(name, copy, lambda: sources.locate(copy, "train").fingerprint, {})
 
 
-def _vocabulary(vocabulary: str, name: str, digest: str, differences: dict[str, str]) -> Vocabulary:
+def _vocabulary(vocabulary: str, name: str, digest: Callable[[], str], differences: dict[str, str]) -> Vocabulary:
+    """``digest`` gives that of the training text; it is not asked where another's vocabulary is read from files."""
     if vocabulary == WORDS:
-        key = cache.key(_VERSION, digest, cache.code_version(words_module.__file__))
+        key = cache.key(_VERSION, digest(), cache.code_version(words_module.__file__))
         return WordVocabulary(json.loads(cache.cached(WORDS, key, lambda: _count(name))))
     if vocabulary == GPT2:
         try:
@@ -113,7 +126,7 @@ def _vocabulary(vocabulary: str, name: str, digest: str, differences: dict[str, 
     pieces = GPT2_PIECES if vocabulary == GPT2 else bpe_pieces(vocabulary)
     if pieces is None:
         return ByteVocabulary()
-    key = cache.key(_VERSION, digest, vocabulary, *_code())
+    key = cache.key(_VERSION, digest(), vocabulary, *_code())
     definition = cache.cached(vocabulary, key, lambda: _train_bpe(name, pieces, exact=vocabulary != GPT2)).decode()
     if vocabulary != GPT2:
         return BPEVocabulary(definition)
@@ -166,7 +179,5 @@ def _train_bpe(name: str, pieces: int, exact: bool) -> bytes:
 
 
 def _code() -> tuple[str, ...]:
-    import tokenizers
-
-    files = (vocabulary_module.__file__, words_module.__file__, token_files.__file__)
-    return (*(cache.code_version(file) for file in files), tokenizers.__version__)
+    files = (words_module.__file__, token_files.__file__)
+    return (*(cache.code_version(file) for file in files), *vocabulary_module.encoder_version())

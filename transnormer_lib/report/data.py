@@ -1,12 +1,13 @@
 """What data a preset needs, whether it is here, and whether it is right: ``transnormer data``."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from transnormer_lib.data import hub, sources, wikitext
+from transnormer_lib.data import hub, sources, tasks, wikitext
 from transnormer_lib.data.faults import DataFault, DataUnavailable
+from transnormer_lib.data.vocabulary import ByteVocabulary
 from transnormer_lib.report.parameters import resolve
 from transnormer_lib.report.project import Project
 
@@ -27,24 +28,38 @@ class Entry:
     place: str  # "embedded", "data root" or "Hub"; "wrong" where its files are faulty, "" where it is absent
     reason: str  # why it is absent, or what is wrong
     fingerprint: str  # sha256, hex; "" where it was not asked for
+    note: str = ""  # what it serves for beside what it is
 
 
 def needs(project: Project, preset: str, notebooks: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The data sets that the preset's notebooks name in their parameters, each with the notebooks.
 
-    Read are parameters whose names hold ``corpus`` or ``task``; tasks that are generated need nothing.
+    Read are parameters whose names hold ``corpus``, each with the vocabulary of the like name (``base_corpus`` and
+    ``base_vocabulary``), and those whose names hold ``task``; what a vocabulary of byte pairs is learned on is needed
+    too. Tasks that are generated need nothing.
     """
     found: dict[str, list[str]] = {}
     for notebook in notebooks:
-        values = resolve(project, preset, notebook)
-        vocabulary = str(values.get("vocabulary", "bytes"))
-        named = {word for key, value in values.items() if "corpus" in key or "task" in key for word in _words(value)}
-        for word in sorted(named):
-            for name in _made_of(word, vocabulary):
-                found.setdefault(name, [])
-                if notebook not in found[name]:
-                    found[name].append(notebook)
+        for name in _needed(resolve(project, preset, notebook)):
+            found.setdefault(name, []).append(notebook)
     return {name: tuple(by) for name, by in found.items()}
+
+
+def _needed(values: Mapping[str, Any]) -> list[str]:
+    """The data sets that a notebook's parameters name, once each."""
+    found: set[str] = set()
+    for key, value in values.items():
+        if "corpus" in key:
+            vocabulary = str(values.get(key.replace("corpus", "vocabulary"), values.get("vocabulary", "bytes")))
+            found.update(name for word in _words(value) for name in _corpus(word, vocabulary))
+        elif "task" in key:
+            # A classifier has the vocabulary of the model that it starts from.
+            vocabulary, corpus = (
+                values.get(f"base_{name}", values.get(name, default))
+                for name, default in (("vocabulary", "bytes"), ("corpus", None))
+            )
+            found.update(name for word in _words(value) for name in _task(word, str(vocabulary), corpus))
+    return sorted(found)
 
 
 def entries(needed: dict[str, tuple[str, ...]] | None, *, hashed: bool = False) -> list[Entry]:
@@ -70,6 +85,7 @@ def listing(rows: Sequence[Entry], heading: str) -> str:
             f"{row.place or 'absent':10} {_label(row):{width}} {_size(row.bytes):>9}  {row.licence}{revision}{unpinned}"
             f"{digest}{'  for ' + ', '.join(row.needed_by) if row.needed_by else ''}"
         )
+    lines += [f"{name}: {note}" for name, note in dict.fromkeys((row.name, row.note) for row in rows if row.note)]
     lacking = [row for row in rows if row.reason]
     lines.append(f"{len(rows) - len(lacking)} of {len(rows)} here")
     lines += [f"{_label(row)}: {row.reason}" for row in lacking]
@@ -149,12 +165,14 @@ def _entries(name: str, by: tuple[str, ...], hashed: bool) -> Iterator[Entry]:
         yield Entry(name, "", by, hub.GPT2.size, hub.GPT2.licence, hub.GPT2.revision, place, reason, digest)
         return
     dataset = hub.DATASETS[name]
+    stands_in = name == wikitext.WORD_LEVEL and wikitext.stands_in()
+    note = f"word-level text, stands in for {wikitext.RAW} too, which the data root lacks" if stands_in else ""
     for split, described in dataset.splits.items():
         place, reason, digest = _whereabouts(
             lambda split=split: sources.locate(name, split, fetch=False, hashed=hashed), hashed
         )
         size = sum(file.size for file in described.files)
-        yield Entry(name, split, by, size, dataset.licence, dataset.revision, place, reason, digest)
+        yield Entry(name, split, by, size, dataset.licence, dataset.revision, place, reason, digest, note)
 
 
 def _whereabouts(locate: Any, hashed: bool) -> tuple[str, str, str]:
@@ -167,12 +185,23 @@ def _whereabouts(locate: Any, hashed: bool) -> tuple[str, str, str]:
     return found.origin, "", found.fingerprint if hashed else ""
 
 
-def _made_of(word: str, vocabulary: str) -> list[str]:
+def _corpus(word: str, vocabulary: str) -> list[str]:
+    """The data sets that the corpus ``word`` is, in the tokens of ``vocabulary``; none where it is no corpus."""
     if word == wikitext.NAME:
-        return [wikitext.needed(vocabulary), *([_TOKENIZER] if vocabulary == wikitext.GPT2 else [])]
-    if word in hub.TASKS:
-        return [hub.TASKS[word]]
+        return [wikitext.copy_read(vocabulary)[0], *([_TOKENIZER] if vocabulary == wikitext.GPT2 else [])]
     return [word] if word in _EMBEDDED else []
+
+
+def _task(word: str, vocabulary: str, corpus: str | None) -> list[str]:
+    """The data sets that the task ``word`` is made of, and those of its vocabulary; none where it is no task."""
+    if word not in tasks.task_names():
+        return []
+    task = tasks.task_definition(word)
+    learned = task.alphabet == "text" and vocabulary != ByteVocabulary.name
+    return [
+        *([task.source] if task.source else []),
+        *(_corpus(tasks.vocabulary_corpus(vocabulary, corpus), vocabulary) if learned else []),
+    ]
 
 
 def _words(value: Any) -> Iterator[str]:

@@ -106,12 +106,14 @@ def epoch(task: str, parameters: Mapping[str, Any]) -> int:
     Raises ValueError for a task without a published number that ``train_examples`` does not name.
     """
     from transnormer_lib.data import hub
+    from transnormer_lib.data.tasks import task_definition
 
     if task in parameters["train_examples"]:
         return parameters["train_examples"][task]
-    if task not in hub.TASKS:
+    source = task_definition(task).source
+    if source not in hub.DATASETS:
         raise ValueError(f"train_examples={parameters['train_examples']!r}: must say how many of {task!r} are read")
-    return hub.DATASETS[hub.TASKS[task]].splits["train"].rows
+    return hub.DATASETS[source].splits["train"].rows
 
 
 def data_config(task: str, parameters: Mapping[str, Any]) -> DataConfig:

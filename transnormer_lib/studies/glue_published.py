@@ -6,6 +6,7 @@ from typing import Any
 
 from transnormer_lib.analysis.glue_average import COLUMNS, glue_average
 from transnormer_lib.data import hub
+from transnormer_lib.data.tasks import task_definition
 from transnormer_lib.paper import tables
 from transnormer_lib.studies.bidirectional import PUBLISHED
 
@@ -106,7 +107,7 @@ def spoken(by_row: Mapping[str, Mapping[str, float]], average: Mapping[str, floa
 def examples(column: str) -> int:
     """How many examples the development set behind a column has, as published."""
     task, _, part = column.partition("_")
-    splits = hub.DATASETS[hub.TASKS[task]].splits
+    splits = hub.DATASETS[task_definition(task).source].splits
     return splits[{"m": "validation_matched", "mm": "validation_mismatched"}.get(part, "validation")].rows
 
 

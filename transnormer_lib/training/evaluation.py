@@ -112,11 +112,11 @@ def evaluate_classifier(
 ) -> dict[str, float]:
     """The task's scores on the whole of ``split``, and ``nats_per_example``, the mean cross-entropy.
 
-    ``config.evaluation_examples`` reads no more than that many examples: spread over the split and always the same
-    ones, or with ``evaluation_part="moving"`` the next ones at each evaluation (``number`` counts them), from the
-    beginning again after the last, so that no two evaluations measure the same. The original Long Range Arena harness
-    chooses its checkpoint so. Of several parts of a split the first one's results have plain names, the others'
-    the part's name behind theirs: ``accuracy``, ``accuracy_mismatched``.
+    ``config.evaluation_examples`` reads no more than that many examples: drawn from the whole split and always the
+    same ones, or with ``evaluation_part="moving"`` the next ones at each evaluation (``number`` counts them) in one
+    fixed random order, from the beginning again after the last, so that no two evaluations measure the same. The
+    original Long Range Arena harness chooses its checkpoint so. Of several parts of a split the first one's results
+    have plain names, the others' the part's name behind theirs: ``accuracy``, ``accuracy_mismatched``.
     """
     was_training = model.training
     model.eval()
@@ -142,12 +142,15 @@ def labelled_batches(config: RunConfig, task: "TaskData", split: str, number: in
     """The examples of ``split`` that evaluation ``number`` reads, in batches no larger than training's micro-batches,
     whose memory is known to suffice."""
     from transnormer_lib.data import classification_batches
+    from transnormer_lib.data.task_kinds import generator
 
     examples, limit = task.splits[split], config.evaluation_examples
     batch_size, padded = config.data.batch_size // config.accumulate, padding(config, task)
     if limit is None or config.evaluation_part == "spread" or limit >= len(examples):
         return classification_batches.evaluation_batches(examples, batch_size=batch_size, limit=limit, **padded)
-    chosen = (number * limit + np.arange(limit)) % len(examples)
+    # Not as they are stored: IMDb is sorted by label, and a part of it would hold one class.
+    order = generator("evaluation", "moving").permutation(len(examples))
+    chosen = order[(number * limit + np.arange(limit)) % len(examples)]
     groups = [chosen[first : first + batch_size] for first in range(0, limit, batch_size)]
     form = classification_batches.Padding(**padded)
     return (classification_batches.collate(examples, group, form) for group in groups)
