@@ -24,10 +24,12 @@ rule all:
 
 # A share that fails is left to the notebook: it asks the store for the same run, meets the same error and reports it.
 rule share:
+    input:
+        lambda wildcards: [f"{STAMPS}/shares/{share}" for share in config["shares"][wildcards.share]["after"]],
     output:
         touch(f"{STAMPS}/shares/{{share}}"),
     params:
-        runs=lambda wildcards: [f"{notebook}:{number}" for notebook, number in config["shares"][wildcards.share]],
+        runs=lambda wildcards: [f"{notebook}:{number}" for notebook, number in config["shares"][wildcards.share]["runs"]],
     resources:
         gpu=int(config["gpu"]),
     shell:
@@ -64,6 +66,7 @@ rule training:
         touch(f"{STAMPS}/{{run}}.run"),
     params:
         file=lambda wildcards: RUNS[wildcards.run]["file"],
+    threads: config.get("processes", 1)
     resources:
         gpu=int(config["gpu"]),
     shell:

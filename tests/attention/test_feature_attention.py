@@ -268,11 +268,22 @@ def test_a_run_resumed_from_the_state_dict_draws_as_it_would_have(name):
         one(*x)
     two.load_state_dict(one.state_dict())
     outputs = []
-    for mechanism in (one, two):
-        torch.manual_seed(5)
+    for seed, mechanism in enumerate((one, two)):  # processes have random states of their own
+        torch.manual_seed(seed)
         outputs.append([mechanism(*x) for _ in range(6)])
     for a, b in zip(*outputs, strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("name", ["performer", "rfa"])
+def test_draws_differ_from_each_other_and_between_seeds(name):
+    mechanisms, x = [make(name, seed, redraw_interval=1).train() for seed in (0, 1)], draw(name, 1, 5, 0)
+    seen = []
+    for mechanism in mechanisms:
+        for _ in range(4):
+            mechanism(*x)
+            seen.append(mechanism.projection.omega)
+    assert not any(torch.equal(a, b) for a, b in itertools.combinations(seen, 2))
 
 
 def test_a_new_draw_leaves_the_gradient_of_an_earlier_pass_alone():

@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ import pytest
 
 from transnormer_lib.cli import main
 from transnormer_lib.data import text
+from transnormer_lib.models.config import ClassifierHead
 from transnormer_lib.report.plan import Device, as_text, measure_device, plan
 from transnormer_lib.report.project import Project, UserMistake
+from transnormer_lib.report.train import runs_of
+from transnormer_lib.training.config import Band, DataConfig, RunConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 DEVICE = Device("a device", 1e12)
@@ -56,6 +60,40 @@ def test_a_run_that_two_notebooks_ask_for_is_counted_once() -> None:
     assert total is not None
     assert int(total[1]) == len(runs) - len(shared)
     assert float(total[2]) == pytest.approx(own, rel=0.01)
+
+
+def _a_run() -> RunConfig:
+    return runs_of(Project(ROOT), "quick", "03_attention_dilution")[0]
+
+
+def _runs(monkeypatch: pytest.MonkeyPatch, runs: dict[str, list[RunConfig]]) -> None:
+    monkeypatch.setattr("transnormer_lib.report.plan.runs_of", lambda project, preset, notebook: runs[notebook])
+
+
+def test_the_run_that_others_start_from_is_planned_once_and_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    base, other = (replace(_a_run(), name="base", seed=seed) for seed in (0, 1))
+    banded = replace(base, bands=(Band(4, 0.0, 9.0),))
+    tuned = [replace(base, name=name, start_from=base) for name in ("one", "two")]
+    _runs(monkeypatch, {"05": [other, banded], "06": [*tuned, replace(tuned[0], name="three", start_from=other)]})
+    listed = [(run.notebook, run.run, run.shared_with) for run in plan(Project(ROOT), "quick", ["06"], DEVICE)]
+    assert listed == [("06", run, None) for run in ("base", "one", "two", "base", "three")]
+    listed = [(run.notebook, run.run, run.shared_with) for run in plan(Project(ROOT), "quick", ["05", "06"], DEVICE)]
+    assert listed[:2] == [("05", "base", None)] * 2
+    assert [shared for _, _, shared in listed[2:]] == ["05", None, None, "05", None]
+
+
+def test_a_pair_is_two_sequences_and_the_text_says_that_they_may_be_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = _a_run()
+    data = DataConfig(task="classify", task_name="acceptability", length=32, batch_size=4)
+    model = replace(base.model, kind="encoder")
+    one, two = (
+        replace(base, model=model, data=data, head=ClassifierHead(classes=2, pairs=pairs), steps=100, bands=())
+        for pairs in (False, True)
+    )
+    _runs(monkeypatch, {"06": [one, two]})
+    one, two = plan(Project(ROOT), "quick", ["06"], DEVICE)
+    assert (one.tokens, two.tokens) == (100 * 4 * 32, 2 * 100 * 4 * 32)
+    assert "tokens, FLOPs: at most" in as_text([one, two], DEVICE, "quick")
 
 
 def test_the_command_prints_json_objects(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
@@ -152,7 +153,18 @@ def test_an_unknown_preset_leaves_no_folder_and_stands_on_the_overview(tmp_path:
     assert not (tmp_path / "reports" / "quikc").exists()
 
 
-STUDY = {"01_a": ["x", "y", "z"], "02_b": ["z", "y", "w"]}
+class Named(str):
+    """A run that is its own name; ``a<b`` starts from ``b``."""
+
+    __slots__ = ()
+
+    @property
+    def start_from(self) -> "Named | None":
+        _, _, start = self.partition("<")
+        return Named(start) if start else None
+
+
+STUDY = {"01_a": [*map(Named, "xyz")], "02_b": [*map(Named, "zyw")]}
 
 
 @pytest.mark.parametrize(
@@ -180,8 +192,52 @@ def test_each_run_that_the_store_lacks_is_trained_by_one_share_and_all_who_need_
     monkeypatch.setattr(store, "run_id", lambda run: run)
     jobs = [Job(name, "digest", None) for name in STUDY]
     cut = pipeline.shares(project, "quick", jobs)
-    assert [[f"{notebook}:{number}" for notebook, number in share] for share in cut.values()] == runs
+    assert [[f"{notebook}:{number}" for notebook, number in share.runs] for share in cut.values()] == runs
+    assert not any(share.after for share in cut.values())
     assert pipeline.shares_of(project, "quick", jobs) == waits
+
+
+def test_a_run_without_data_keeps_no_other_from_being_trained_beforehand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transnormer_lib.data.faults import DataUnavailable
+    from transnormer_lib.training import store
+
+    def find(run: str) -> None:
+        if run == "x":
+            raise DataUnavailable("x is not here")
+
+    project = make_project(tmp_path, {name: ["1"] for name in STUDY})
+    monkeypatch.setattr(studies, "has_study", lambda notebook: True)
+    monkeypatch.setattr(studies, "runs", lambda notebook, parameters: STUDY[notebook])
+    monkeypatch.setattr(store, "RunStore", lambda: SimpleNamespace(find=find))
+    monkeypatch.setattr(store, "run_id", lambda run: run)
+    cut = pipeline.shares(project, "quick", [Job("01_a", "digest", None)])
+    assert [run for share in cut.values() for run in share.runs] == [("01_a", 1), ("01_a", 2)]
+
+
+@pytest.mark.parametrize(
+    ("study", "stored", "expected"),
+    [
+        (["b", "c", "p<b", "q<b", "r<c"], "", [([0], []), ([1], []), ([2], ["0"]), ([3], ["0"]), ([4], ["1"])]),
+        (["p<b", "b", "t<p<b"], "", [([1], []), ([0], ["0"]), ([2], ["1"])]),
+        (["p<b", "q<b"], "", [([0], []), ([1], ["0"])]),  # nobody lists b: the first that starts from it makes it
+        (["p<b", "q<b"], "b", [([0], []), ([1], [])]),
+    ],
+    ids=["two-starts", "a-chain", "not-listed", "stored"],
+)
+def test_a_share_comes_after_that_which_makes_what_its_runs_start_from(
+    study: list[str], stored: str, expected: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transnormer_lib.training import store
+
+    project = make_project(tmp_path, {"01_a": ["1"]})
+    monkeypatch.setattr(studies, "has_study", lambda notebook: True)
+    monkeypatch.setattr(studies, "runs", lambda notebook, parameters: [*map(Named, study)])
+    monkeypatch.setattr(store, "RunStore", lambda: SimpleNamespace(find=lambda run: run if run in [*stored] else None))
+    monkeypatch.setattr(store, "run_id", lambda run: str(run))
+    cut = pipeline.shares(project, "quick", [Job("01_a", "digest", None)])
+    assert [([number for _, number in share.runs], share.after) for share in cut.values()] == expected
 
 
 def test_a_record_that_is_not_ok_keeps_the_last_good_one(tmp_path: Path) -> None:

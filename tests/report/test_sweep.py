@@ -72,6 +72,7 @@ def test_what_a_job_is_told_fits_the_cluster_and_the_processes(
     assert (target, cores, extra) == ("sweep", 3, ["--executor", "slurm"])
     plan = json.loads(plan_file.read_text())
     assert plan["launcher"].endswith("torch.distributed.run --standalone --nproc-per-node 2")
+    assert plan["processes"] == 2  # cores that Snakemake keeps for each run
     assert len(plan["runs"]) == 2  # and the one it starts from
     assert plan["store"] == str((project.root / "runs").resolve())
 
@@ -79,6 +80,27 @@ def test_what_a_job_is_told_fits_the_cluster_and_the_processes(
 def test_a_pattern_that_no_run_matches_is_a_mistake(project: Project) -> None:
     with pytest.raises(UserMistake, match="run='x': no run of preset 'quick' has such a name"):
         sweep(project, "quick", [STUDY], "x")
+
+
+def test_a_run_without_data_costs_only_itself(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("TRANSNORMER_DATA_ROOT", raising=False)
+    plain, seen = studies.runs, []
+
+    def with_absent(*arguments: Any) -> Any:
+        first, *others = plain(*arguments)
+        absent = replace(first.data, corpus="wikitext-103")
+        return [replace(first, name="elsewhere", data=absent), first, *others]
+
+    monkeypatch.setattr(studies, "runs", with_absent)
+    monkeypatch.setattr(sweeping, "snakemake", lambda *arguments: seen.append(arguments) or 0)
+    assert sweep(project, "quick", [STUDY]) == 1
+    plan = json.loads(seen[0][1].read_text())
+    assert sorted(name.rpartition("-")[0] for name in plan["runs"]) == ["base", "causal-vanilla-seed0", "tuned"]
+    assert capsys.readouterr().err.startswith("sweep: elsewhere: no data: ")
 
 
 def test_a_run_that_cannot_be_made_is_exit_code_1(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,21 @@
 """A preset's runs are trained without notebooks: those that the store lacks, each once, in one process or several."""
 
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from transnormer_lib import studies
 from transnormer_lib.report import train
 from transnormer_lib.report.plan import Device, plan
 from transnormer_lib.report.project import Project, UserMistake
 from transnormer_lib.report.train import train_lacking
 from transnormer_lib.training import trainer
+from transnormer_lib.training.config import Band, DataConfig, OptimizerConfig, RunConfig
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 STUDY = "03_attention_dilution"
@@ -106,9 +110,82 @@ def test_data_that_is_not_here_is_said_in_one_line(
     set_parameters(project, {"corpus": "wikitext-103", "vocabulary": "wikitext-103-words"})
     assert train_lacking(project, "quick", [STUDY]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("train: no data: ")
+    assert error.startswith(f"train: {RUNS[0]} and 3 more: no data: ")
     assert "wikitext-103" in error
     assert error.count("\n") == 1
+
+
+def _with(monkeypatch: pytest.MonkeyPatch, change: Callable[[list[RunConfig]], list[RunConfig]]) -> None:
+    plain = studies.runs
+    monkeypatch.setattr(studies, "runs", lambda *arguments: change(plain(*arguments)))
+
+
+def test_a_run_without_data_costs_only_itself(
+    project: Project, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("TRANSNORMER_DATA_ROOT", raising=False)
+    absent = DataConfig(corpus="wikitext-103", length=8, batch_size=2)
+    _with(monkeypatch, lambda runs: [replace(runs[0], name="elsewhere", data=absent), *runs[:2]])
+    assert train_lacking(project, "quick", [STUDY]) == 1
+    assert stored(project) == sorted(RUNS[:2])
+    output = capsys.readouterr()
+    assert output.err.startswith("train: elsewhere: no data: ")
+    assert output.err.count("\n") == 1
+    assert "train: 2 of 2 runs to make" in output.out
+    assert train_lacking(project, "quick", [STUDY], "elsewhere") == 1
+
+
+def test_a_run_whose_start_diverged_costs_only_itself(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change(runs: list[RunConfig]) -> list[RunConfig]:
+        broken = replace(runs[0], name="base", optimizer=OptimizerConfig(learning_rate=1e36, schedule="constant"))
+        return [replace(runs[0], name="tuned", start_from=broken), runs[0]]
+
+    _with(monkeypatch, change)
+    assert train_lacking(project, "quick", [STUDY]) == 1
+    assert stored(project) == ["base", RUNS[0]]
+    assert "tuned: RunFailed: run tuned starts from another: run base-" in capsys.readouterr().err
+
+
+def test_a_run_that_is_refused_costs_only_itself(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _with(monkeypatch, lambda runs: [replace(runs[0], name="refused", measured_at_end=("exam",)), runs[0]])
+    assert train_lacking(project, "quick", [STUDY]) == 2
+    assert stored(project) == [RUNS[0]]
+    assert "refused: measured_at_end='exam': must be one of 'train'" in capsys.readouterr().err
+
+
+def test_a_run_outside_its_band_is_said_with_the_reason(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _with(monkeypatch, lambda runs: [replace(runs[0], bands=(Band(2, 0.0, 0.1),)), runs[1]])
+    assert train_lacking(project, "quick", [STUDY]) == 1
+    output = capsys.readouterr()
+    assert f"{RUNS[0]}: train loss " in output.err
+    assert "after 2 steps, expected in [0, 0.1]; TRANSNORMER_CHECK_BANDS=0" in output.err
+    assert f"{RUNS[0]}, outside-band: 1 of 2" in output.out
+    assert stored(project) == [f".partial-{RUNS[0]}", RUNS[1]]
+
+
+def test_a_process_that_was_killed_is_no_success(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = iter([0, -9])
+
+    class Process:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            self.code = next(codes)
+
+        def wait(self) -> int:
+            return self.code
+
+    monkeypatch.setattr(train.subprocess, "Popen", Process)
+    assert train_lacking(project, "quick", [STUDY], jobs=2) == 137
+    assert "train: a process was ended by SIGKILL" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

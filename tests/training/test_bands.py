@@ -102,6 +102,22 @@ def test_bands_are_no_part_of_a_run_s_identity(tmp_path: Path) -> None:
     assert RunStore(tmp_path).get(config(bands=(FAR,))).record == trained.record  # finished: nothing left to stop
 
 
+def test_a_stored_run_outside_the_bands_it_is_asked_for_with_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RunStore(tmp_path)
+    stored = store.get(config())
+    store.get(config(bands=(Band(4, 0.0, 100.0),)))
+    assert capsys.readouterr().err == ""
+    late = Band(8, 0.0, 0.2, "validation")
+    store.get(config(bands=(late,)))
+    error = capsys.readouterr().err
+    assert error.startswith(f"run {stored.path.name}, stored: validation loss ")
+    assert error.endswith(" after 8 steps, expected in [0, 0.2]\n")
+    RunStore(tmp_path, check_bands=False).get(config(bands=(late,)))
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("band", "message"),
     [

@@ -95,6 +95,7 @@ def test_the_step_that_breaks_changes_no_weight(window: int, monkeypatch: pytest
     assert diverged.record["train_loss"][:3] == healthy.record["train_loss"]
     pairs = zip(diverged.model.parameters(), healthy.model.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
+    assert diverged.record["kept_step"] == 3
     assert diverged.gradients is not None
     assert len(diverged.gradients.norms) == 4
     assert diverged.gradients.mean_norm.isnan().all()
@@ -117,6 +118,7 @@ def test_validation_that_is_not_finite_is_a_divergence_too(monkeypatch: pytest.M
     record = train(config(steps=6, evaluations=2)).record
     assert record["status"] == "diverged"
     assert record["divergence"] == {"step": 3, "what": "activation", "layer": "blocks.0.feed_forward"}
+    assert record["kept_step"] == record["steps"] == 3
 
 
 @pytest.mark.parametrize("seed", range(4))

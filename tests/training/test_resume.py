@@ -86,6 +86,32 @@ def test_a_run_read_in_windows_resumes_too(tmp_path: Path, monkeypatch: pytest.M
     assert _same(_stop_and_go_on(tmp_path, config(gradients="norms"), 7), plain)
 
 
+def test_an_interruption_when_a_checkpoint_is_due_writes_it_once(tmp_path: Path) -> None:
+    def interrupt(step: int, _loss: float) -> None:
+        if step == 4:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config(), interrupt, Checkpoints(tmp_path, steps=2))
+    assert [path.name for path in tmp_path.iterdir()] == ["step-0000000004-of-1"]
+    assert _same(train(config(), None, Checkpoints(tmp_path, steps=2)), train(config()))
+
+
+def test_a_checkpoint_of_another_number_of_processes_is_named_and_left_to_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(_Stop):
+        train(config(), _stopping_after(7), Checkpoints(tmp_path, steps=2))
+    (tmp_path / "step-0000000006-of-1").rename(tmp_path / "step-0000000006-of-4")
+    capsys.readouterr()
+    assert _same(train(config(), None, Checkpoints(tmp_path, steps=2)), train(config()))
+    error = capsys.readouterr().err
+    assert "step-0000000006-of-4: written after 6 steps with processes=4, which would go on from there" in error
+    assert error.endswith("; processes=1 begins the run anew\n")
+    assert error.count("\n") == 1
+    assert (tmp_path / "step-0000000006-of-4" / "history.pt").exists()
+
+
 def test_only_the_newest_checkpoint_is_kept_and_another_number_of_processes_starts_anew(tmp_path: Path) -> None:
     with pytest.raises(_Stop):
         train(config(), _stopping_after(7), Checkpoints(tmp_path, steps=2))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transnormer_lib.training.config import OptimizerConfig, Schedule
-from transnormer_lib.training.schedules import factor
+from transnormer_lib.training.schedules import factor, momentum
 
 STEPS = 200
 SCHEDULES: tuple[Schedule, ...] = ("constant", "linear", "cosine", "inverse-sqrt")
@@ -59,26 +59,34 @@ def test_polynomial_decay_of_power_one_is_half_way_in_the_middle() -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(st.data())
-def test_onecycle_is_torch_s_with_linear_annealing(data: st.DataObject) -> None:
+def test_onecycle_is_torch_s_with_linear_annealing_of_rate_and_momentum(data: st.DataObject) -> None:
     steps = data.draw(st.integers(3, 300), label="steps")
     warmup = data.draw(st.integers(2, steps - 1), label="warmup")
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    cycles = data.draw(st.booleans(), label="cycle_momentum")
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=1.0, betas=(0.9, 0.98))
     oracle = torch.optim.lr_scheduler.OneCycleLR(
         optimizer,
         max_lr=1.0,
         total_steps=steps,
         pct_start=warmup / steps,
         anneal_strategy="linear",
-        cycle_momentum=False,
+        cycle_momentum=cycles,
         div_factor=25,
         final_div_factor=1e4,
     )
-    at = factor(OptimizerConfig(schedule="onecycle", warmup=warmup), steps)
+    options = OptimizerConfig(schedule="onecycle", warmup=warmup, cycle_momentum=cycles)
+    at, beta = factor(options, steps), momentum(options, steps)
     for step in range(steps):
         assert at(step) == pytest.approx(oracle.get_last_lr()[0], rel=1e-9, abs=1e-12)
+        assert beta(step) == pytest.approx(optimizer.param_groups[0]["betas"][0], rel=1e-9)
         optimizer.step()
         if step + 1 < steps:
             oracle.step()
+
+
+def test_a_cycle_of_the_momentum_belongs_to_onecycle() -> None:
+    with pytest.raises(ValueError, match="cycle_momentum=True: only schedule='onecycle' has a cycle, not 'linear'"):
+        OptimizerConfig(schedule="linear", cycle_momentum=True)
 
 
 @settings(deadline=None)

@@ -78,6 +78,45 @@ def test_a_start_from_another_backbone_is_refused(change: dict[str, Any], messag
         classifier(start_from=replace(BASE, model=model))
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "message"),
+    [
+        ({"vocabulary": "bpe-512"}, {"vocabulary": "bytes"}, r"vocabulary='bytes': must be that of the run, 'bpe-512'"),
+        ({"vocabulary": "bytes"}, {"vocabulary": "bpe-512"}, r"vocabulary='bpe-512': must be that of the run, 'bytes'"),
+        (
+            {"vocabulary": "bpe-512"},
+            {"vocabulary": "bpe-512", "corpus": "wikitext-103"},
+            r"corpus='wikitext-103': must be that of the run, 'wikipedia'",
+        ),
+    ],
+    ids=["bytes", "pieces", "another-corpus"],
+)
+def test_a_start_from_other_tokens_of_the_same_number_is_refused(
+    ours: dict[str, str], theirs: dict[str, str], message: str
+) -> None:
+    start = replace(BASE, data=replace(BASE.data, **theirs))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=rf"start_from\.data\.{message}"):
+        classifier(data=ours, start_from=start)
+
+
+@pytest.mark.parametrize("vocabulary", ["bytes", "gpt2-bpe"])
+def test_tokens_that_no_corpus_makes_may_come_from_another(vocabulary: str) -> None:
+    start = replace(BASE, data=replace(BASE.data, vocabulary=vocabulary, corpus="wikitext-103"))
+    assert classifier(data={"vocabulary": vocabulary}, start_from=start).start_from == start
+
+
+def test_random_features_are_those_of_the_other_run_and_the_next_ones_the_run_s_own(tmp_path: Path) -> None:
+    base = config("performer", "masked", steps=3)
+    runs = [replace(classifier("performer", start_from=base, steps=0), seed=seed) for seed in (0, 1)]
+    [first, second] = [RunStore(tmp_path).get(run).model().state_dict() for run in runs]
+    trained = RunStore(tmp_path).get(base).model().state_dict()
+    names = [name for name in first if name.endswith("projection.omega")]
+    assert all(torch.equal(first[name], trained[name]) and torch.equal(second[name], trained[name]) for name in names)
+    seeds = [name for name in first if name.endswith("projection.seed")]
+    assert all(len({int(state[name]) for state in (first, second, trained)}) > 1 for name in seeds)
+    assert len(names) == len(seeds) == 2
+
+
 def test_dropout_may_be_another_than_that_of_the_run_it_starts_from() -> None:
     base = replace(BASE, model=replace(BASE.model, dropout=0.3))
     assert classifier(start_from=base).start_from == base

@@ -182,3 +182,25 @@ def test_gradient_statistics_come_back_as_they_were_trained(tmp_path: Path) -> N
         assert torch.equal(getattr(stored, name), getattr(trained, name))
     with pytest.raises(ValueError, match="gradients='none'"):
         RunStore(tmp_path).get(config()).gradients()
+
+
+def test_processes_that_wait_for_another_job_hear_of_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from accelerate import utils
+
+    messages: list[Any] = []
+    other = RunStore(tmp_path)._lock(config())
+    other.acquire()
+
+    def broadcast(values: list[Any]) -> list[Any]:
+        messages.append(values[0])
+        if len(messages) == 3:
+            other.release()
+        return values
+
+    monkeypatch.setattr(utils, "broadcast_object_list", broadcast)
+    monkeypatch.setattr(store_module, "launched_processes", lambda: 2)
+    monkeypatch.setattr(store_module, "_WAIT", 0.01)
+    assert RunStore(tmp_path).get(config()).record["status"] == "finished"
+    assert messages == [False, False, False, True, False]  # three times not yet; the lock; the run is not there

@@ -99,6 +99,31 @@ def test_each_step_has_the_rate_of_its_schedule(monkeypatch: pytest.MonkeyPatch)
     assert rates == pytest.approx([0.5, 0.75, 1.0, 0.75, 0.5, 0.25])
 
 
+def test_each_step_has_the_momentum_of_its_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
+    betas = []
+    step = torch.optim.AdamW.step
+
+    def spy(self: Any, *arguments: Any) -> Any:
+        betas.extend(self.param_groups[0]["betas"])
+        return step(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", spy)
+    options = OptimizerConfig(schedule="onecycle", warmup=3, betas=(0.9, 0.999))
+    train(config(steps=5, optimizer=options))
+    assert betas == [0.9, 0.999] * 5
+    betas.clear()
+    train(config(steps=5, optimizer=replace(options, cycle_momentum=True)))
+    assert betas[::2] == pytest.approx([0.95, 0.9, 0.85, 0.9, 0.95])
+    assert betas[1::2] == [0.999] * 5
+
+
+@pytest.mark.parametrize("keep", ["last", "best"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_end_is_measured_in_the_precision_of_validation(precision: Any, keep: Any) -> None:
+    record = train(config(precision=precision, keep=keep, measured_at_end=("validation",))).record
+    assert record["at_end"]["validation"] == _without_step(record["validation"][-1])
+
+
 def test_weight_decay_takes_a_share_of_the_weight_whatever_its_gradient() -> None:
     """Decoupled: where the gradient is zero, only rate · decay · weight is taken off."""
     from transnormer_lib.training.optimisation import build_optimizer

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from training_cases import classifier, config
 
@@ -120,6 +121,25 @@ def test_two_processes_train_the_classifier_that_one_trains(shared_by: str, tmp_
     assert ours.keys() == theirs.keys()
     for name in ours:
         assert (ours[name] - theirs[name]).norm() <= 1e-2 * theirs[name].norm() + 1e-4, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared_by", ["copies", "shards"])
+def test_two_processes_draw_the_random_features_that_one_draws(shared_by: str, tmp_path: Path) -> None:
+    run = config("performer", "masked", dropout=0.0)
+    options = {"performer": {**run.model.attention_options.get("performer", {}), "redraw_interval": 2}}
+    run = replace(run, model=replace(run.model, attention_options=options))
+    environment = {"ACCELERATE_USE_FSDP": "true"} if shared_by == "shards" else {}
+    job = _torchrun(_write(tmp_path / "run.yaml", run), tmp_path / "runs", **environment)
+    error = job.communicate(timeout=240)[1]
+    assert job.returncode == 0, error
+    together, alone = RunStore(tmp_path / "runs").find(run), train(run)
+    assert together is not None
+    assert together.record["train_loss"] == pytest.approx(alone.record["train_loss"], rel=1e-4)
+    ours, theirs = together.model().state_dict(), alone.model.state_dict()
+    names = [name for name in ours if ".projection." in name]
+    assert {name.rpartition(".")[2] for name in names} == {"omega", "seed", "draws", "passes"}
+    assert all(torch.equal(ours[name], theirs[name]) for name in names)
 
 
 @pytest.mark.slow

@@ -32,7 +32,9 @@ def config(name: str = "transnormer-t2", task: str = "causal", dropout: float = 
         "name": f"test-{name}",
         "model": model,
         "data": DataConfig(task=task, length=32, batch_size=4),  # type: ignore[arg-type]
-        "optimizer": OptimizerConfig(learning_rate=1e-2, schedule="cosine", warmup=2, clip_norm=1.0),
+        "optimizer": OptimizerConfig(
+            learning_rate=1e-2, schedule="cosine", warmup=min(2, max(fields.get("steps", 8) - 1, 0)), clip_norm=1.0
+        ),
         "steps": 8,
         "seed": 0,
         "validation_windows": 4,
@@ -42,7 +44,7 @@ def config(name: str = "transnormer-t2", task: str = "causal", dropout: float = 
 
 def classifier(name: str = "transnormer-t2", data: dict[str, Any] | None = None, **fields: Any) -> RunConfig:
     """A classifier of short word sequences, on an embedded task unless ``fake_task`` replaced it."""
-    base = config(name, "masked", dropout=fields.pop("dropout", 0.1))
+    base = config(name, "masked", dropout=fields.pop("dropout", 0.1), steps=fields.pop("steps", 8))
     values = {"length": 32, "batch_size": 4, "task_name": "acceptability"}
     values |= {"limit": {"train": 64, "validation": 24, "test": 24}} | (data or {})
     head = ClassifierHead(classes=2, head_width=8, pairs=fields.pop("pairs", False))

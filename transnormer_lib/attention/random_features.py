@@ -20,6 +20,8 @@ from transnormer_lib.attention.norms import KeepsFloat32
 
 RowNorms = Literal["chi", "sqrt"]
 
+_SEEDS = 2**31  # torch's generator on the CPU takes 32 bits of a seed
+
 
 def gaussian_rows(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
     """Independent standard normal numbers, on the CPU, so that a seed gives the same ones for every device."""
@@ -50,14 +52,17 @@ def check_redraw_interval(value: object) -> None:
 class RandomProjection(KeepsFloat32):
     """ω as a buffer, [M, D] for all heads or [H, M, D], and the rule by which it is drawn anew.
 
-    ``advance`` counts a training step and draws a new ω from torch's global generator after every ``redraw_interval``
-    of them (None: never). A mechanism calls ``passed`` in every forward pass in training, which advances; a trainer
-    that cuts a step into several passes, or repeats one, sets ``automatic`` to False and advances itself. ω and the
-    number of steps since it was drawn are in the state dict, so that a run that is resumed goes on as it would have. In
-    evaluation, and in the passes that activation checkpointing repeats, ω stays as it is.
+    ``advance`` counts a training step and draws a new ω after every ``redraw_interval`` of them (None: never). Which
+    one follows from ``seed``, drawn with the first ω, and from how often ω was drawn: processes that share a model draw
+    the same, whatever their global generators are. A mechanism calls ``passed`` in every forward pass in training,
+    which advances; a trainer that cuts a step into several passes, or repeats one, sets ``automatic`` to False and
+    advances itself. ω, seed and counts are in the state dict, so that a run that is resumed goes on as it would have.
+    In evaluation, and in the passes that activation checkpointing repeats, ω stays as it is.
     """
 
     omega: Tensor
+    seed: Tensor
+    draws: Tensor
     passes: Tensor
 
     def __init__(
@@ -71,20 +76,20 @@ class RandomProjection(KeepsFloat32):
         self.shape, self.redraw_interval = shape, redraw_interval
         self.orthogonal, self.row_norms = orthogonal, row_norms
         self.register_buffer("omega", torch.empty(shape))
-        self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("seed", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("draws", torch.zeros((), dtype=torch.int64))  # after the first
+        self.register_buffer("passes", torch.zeros((), dtype=torch.int64))  # since the last draw
         self.automatic = True  # a forward pass is a step
-        self._passes: int | None = None  # ``passes`` as a Python number: reading it from a GPU would wait for the GPU
+        # Seed, draws, passes as Python numbers: reading them from a GPU would wait for the GPU.
+        self._counts: tuple[int, int, int] | None = None
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw ω and begin to count anew."""
+        """Draw ω and the seed of those to come, and begin to count anew."""
         if self.omega.is_meta:
             return
-        # A new tensor: an earlier pass may still need the old one for its gradient.
-        with torch.inference_mode(False), torch.no_grad():
-            self.omega = self._draw(generator).to(self.omega.device, self.omega.dtype)
-        self.passes.zero_()
-        self._passes = 0
+        self._take(generator)
+        self._count(int(torch.randint(_SEEDS, (), generator=generator, device="cpu")), 0, 0)
 
     def passed(self) -> None:
         """A forward pass in training begins."""
@@ -96,12 +101,22 @@ class RandomProjection(KeepsFloat32):
         """Count one step, and draw a new ω where it is time for one."""
         if self.redraw_interval is None:
             return
-        if self._passes is None:
-            self._passes = int(self.passes)
-        if self._passes >= self.redraw_interval:
-            self.reset_parameters()
-        self._passes += 1
-        self.passes.fill_(self._passes)
+        seed, draws, passes = self._counts or (int(self.seed), int(self.draws), int(self.passes))
+        if passes >= self.redraw_interval:
+            draws, passes = draws + 1, 0
+            self._take(torch.Generator().manual_seed(seed + draws))
+        self._count(seed, draws, passes + 1)
+
+    def _take(self, generator: torch.Generator | None) -> None:
+        # A new tensor: an earlier pass may still need the old one for its gradient.
+        with torch.inference_mode(False), torch.no_grad():
+            self.omega = self._draw(generator).to(self.omega.device, self.omega.dtype)
+
+    def _count(self, seed: int, draws: int, passes: int) -> None:
+        self._counts = seed, draws, passes
+        self.seed.fill_(seed)
+        self.draws.fill_(draws)
+        self.passes.fill_(passes)
 
     def _draw(self, generator: torch.Generator | None) -> Tensor:
         *heads, count, dim = self.shape
@@ -113,7 +128,7 @@ class RandomProjection(KeepsFloat32):
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(state_dict, *args, **kwargs)
-        self._passes = None
+        self._counts = None
 
     def extra_repr(self) -> str:
         rows = f"orthogonal, {self.row_norms}" if self.orthogonal else "independent"

@@ -12,8 +12,9 @@
 | digits-7 | the same at a quarter of the resolution in 8 greys, 7 × 7 pixels | the same | MNIST-5k, a stand-in |
 
 ``text`` selects on its test split, as the published task does; ``text-holdout`` does not, and keeps reviews that occur
-more than once on one side. A pixel's id is its grey value plus one: 0 is the pad, and no pixel. Which rows of CIFAR-10's
-train split are held out is fixed here, since the original took the last tenth in the order of another library's files.
+more than once on one side. A pixel's id is its grey value plus one: 0 is the pad, and no pixel. Which rows of
+CIFAR-10's train split are held out is fixed here, since the original took the last tenth in the order of another
+library's files.
 """
 
 import hashlib

@@ -2,7 +2,8 @@
 
 - Pooling ``mean`` runs over the real tokens alone. Divided by the padded length, as in the original Long Range Arena
   harness, the mean would tell the model how long the input is. ``first`` takes the first real token's hidden state.
-- The head is a hidden layer with ReLU and a projection onto the classes (Long Range Arena: 64 → 128 → classes).
+- The head is a hidden layer with ReLU and a projection onto the classes (Long Range Arena: 64 → 128 → classes). As in
+  the original harness nothing is dropped in it, unless ``head_dropout`` says so.
 - ``pairs``: two sequences through the same stack, and the head sees [a, b, a·b, a − b] (its Retrieval task).
 
 Shapes: B batch, N length, D width, C classes.
@@ -45,7 +46,7 @@ class Classifier(Backbone):
         self.head = nn.Sequential(
             nn.Linear(config.model.dim * (4 if config.pairs else 1), width),
             nn.ReLU(),
-            nn.Dropout(config.model.dropout),
+            nn.Dropout(config.head_dropout),
             nn.Linear(width, config.classes),
         )
         self.reset_parameters(generator)

@@ -120,8 +120,11 @@ class ClassifierHead:
     head_width: int = 0  # hidden layer of the head; 0: twice the model's width
     pooling: Pooling = "mean"
     pairs: bool = False  # classify pairs of sequences
+    head_dropout: float = 0.0  # after the head's hidden layer; the head of the published Long Range Arena runs has none
 
     def __post_init__(self) -> None:
+        if not 0.0 <= self.head_dropout < 1.0:
+            raise ValueError(f"head_dropout={self.head_dropout!r}: must be in [0, 1)")
         if self.classes < 2:
             raise ValueError(f"classes={self.classes!r}: must be at least 2")
         if self.head_width < 0:

@@ -12,9 +12,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
 
@@ -54,35 +54,73 @@ def is_current(project: Project, preset: str, job: Job) -> bool:
     return record.get("status") == "ok" and record.get("digest") == job.digest and executed.exists()
 
 
-def shares(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[str, list[tuple[str, int]]]:
-    """The training runs that the store lacks, cut into shares: per share, notebooks and numbers of runs in their study.
+@dataclass(frozen=True)
+class Share:
+    """Some training runs that one job makes, one after the other."""
 
-    Every run stands in one share, however many notebooks ask for it, so that no job waits for another that trains the
-    same run. :func:`shares_of` says which shares a notebook depends on.
+    runs: list[tuple[str, int]]  # notebooks and numbers of runs in their study
+    after: list[str]  # the shares that make what these runs start from
+
+
+@dataclass
+class _Lacking:
+    """A run that the store lacks."""
+
+    places: list[tuple[str, int]]  # the notebooks that ask for it, each with the run's number in its study
+    start: str | None  # the run that it starts from, by its name in the store
+
+
+def shares(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[str, Share]:
+    """The training runs that the store lacks, cut into shares.
+
+    Every run stands in one share, however many notebooks ask for it, and comes after the share that makes the run it
+    starts from: so no job waits, on a core of its own, for another that trains the same run. :func:`shares_of` says
+    which shares a notebook depends on.
     """
-    wanted = _missing(project, preset_name, jobs)
-    first = [places[0] for places in wanted.values()]
-    count = ceil(len(first) / project.preset(preset_name).runs_per_job)
-    return {str(number): first[number::count] for number in range(count)}
+    wanted, after = _missing(project, preset_name, jobs), {}
+    maker = {identity: identity for identity in wanted}  # a start that no notebook lists is made by who needs it first
+    for identity, run in wanted.items():
+        if run.start is not None:
+            after[identity] = maker.setdefault(run.start, identity)
+    levels: dict[int, list[str]] = {}
+    for identity in wanted:
+        levels.setdefault(_level(identity, after), []).append(identity)
+    found: dict[str, Share] = {}
+    share_of: dict[str, str] = {}
+    for level in sorted(levels):
+        members = levels[level]
+        count = ceil(len(members) / project.preset(preset_name).runs_per_job)
+        for mine in (members[number::count] for number in range(count)):
+            name = str(len(found))
+            waits = {share_of[after[run]] for run in mine if level and after[run] != run}
+            found[name] = Share([wanted[run].places[0] for run in mine], sorted(waits, key=int))
+            share_of |= dict.fromkeys(mine, name)
+    return found
+
+
+def _level(identity: str, after: Mapping[str, str]) -> int:
+    """How many runs come before this one, each starting from the last."""
+    before = after.get(identity, identity)
+    return 0 if before == identity else 1 + _level(before, after)
 
 
 def shares_of(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[str, list[str]]:
     """The shares that each notebook waits for."""
     wanted = _missing(project, preset_name, jobs)
-    share_of = {place: share for share, runs in shares(project, preset_name, jobs).items() for place in runs}
+    share_of = {place: name for name, share in shares(project, preset_name, jobs).items() for place in share.runs}
     waits: dict[str, set[str]] = {job.notebook: set() for job in jobs}
-    for places in wanted.values():
-        for notebook, _ in places:
-            waits[notebook].add(share_of[places[0]])
+    for run in wanted.values():
+        for notebook, _ in run.places:
+            waits[notebook].add(share_of[run.places[0]])
     return {notebook: sorted(numbers, key=int) for notebook, numbers in waits.items()}
 
 
-def _missing(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[str, list[tuple[str, int]]]:
-    """Per run that the store lacks, the notebooks that ask for it, each with the run's number in its study."""
+def _missing(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[str, _Lacking]:
+    """The runs that the store lacks, by their names there."""
     from transnormer_lib import studies
     from transnormer_lib.report.parameters import resolve
 
-    places: dict[str, list[tuple[str, int]]] = {}
+    found: dict[str, _Lacking] = {}
     for job in jobs:
         if job.mistake or not studies.has_study(job.notebook):
             continue
@@ -90,12 +128,17 @@ def _missing(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[st
             from transnormer_lib.training import store as runs
 
             store = runs.RunStore()
-            for number, config in enumerate(studies.runs(job.notebook, resolve(project, preset_name, job.notebook))):
-                if store.find(config) is None:
-                    places.setdefault(runs.run_id(config), []).append((job.notebook, number))
-        except Exception:  # data that is not there, a config out of range: the notebook meets the same and reports it
+            configs = studies.runs(job.notebook, resolve(project, preset_name, job.notebook))
+        except Exception:  # a config out of range: the notebook meets the same and reports it
             continue
-    return places
+        for number, config in enumerate(configs):
+            with suppress(Exception):  # data that are not there: the others are trained, the notebook says so of this
+                if store.find(config) is None:
+                    start = config.start_from
+                    lacks_start = start is not None and store.find(start) is None
+                    lacking = _Lacking([], runs.run_id(start) if start is not None and lacks_start else None)
+                    found.setdefault(runs.run_id(config), lacking).places.append((job.notebook, number))
+    return found
 
 
 def run(project: Project, preset: str, stale: Sequence[Job], cores: int, extra: Sequence[str] = ()) -> int:
@@ -137,7 +180,7 @@ def _snakemake(project: Project, preset: str, stale: Sequence[Job], cores: int, 
             "python": sys.executable,
             "gpu": gpu,
             "jobs": jobs,
-            "shares": shares(project, preset, stale),
+            "shares": {name: asdict(share) for name, share in shares(project, preset, stale).items()},
         },
     )
     return snakemake(project, plan_file, "all", cores, extra, out / "snakemake.log")

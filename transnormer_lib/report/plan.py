@@ -36,8 +36,8 @@ class PlannedRun:
     heads: int
     attention: tuple[str, ...]  # per layer
     parameters: int
-    tokens: int  # that training reads
-    flops: float  # of training; matrix products, a multiply-add counting two
+    tokens: int  # that training reads at most: every sequence at the full length, both of a pair
+    flops: float  # of training at most, on as many tokens; matrix products, a multiply-add counting two
     hours: float  # on this device, one run after the other
     stored: bool  # the store holds it, made by today's code; that its data is unchanged is taken for granted
     shared_with: str | None  # the notebook listed earlier that asks for the same run: it is trained once
@@ -79,7 +79,8 @@ def measure_device(gpu: bool) -> Device:
 
 
 def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device) -> list[PlannedRun]:
-    """Every run of these notebooks' studies, in their order.
+    """Every run of these notebooks' studies, in their order, each once per notebook and after the run that it starts
+    from. Tokens and operations take every sequence at ``data.length``; those of a task may be shorter.
 
     Raises :class:`UserMistake` for parameters that a notebook does not take or a study cannot use.
     """
@@ -95,16 +96,17 @@ def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device
         return parameters_of(config), training_flops(config.model, config.data.length, 1, config.head)
 
     models: dict[str, Any] = {}
-    first: dict[str, str] = {}  # run, by all of its fields → the notebook that is listed first
+    first: dict[str, str] = {}  # run, by what it is → the notebook that is listed first
     planned = []
     for notebook in notebooks:
-        for config in runs_of(project, preset, notebook):
+        for what, config in _with_starts(runs_of(project, preset, notebook)).items():
             key = repr((config.model, config.head, config.data.length))
             models.setdefault(key, config)
             parameters, flops_per_sequence = sizes(key)
             sequences = config.steps * config.data.batch_size
             flops = float(flops_per_sequence) * sequences
-            earlier = first.setdefault(repr(config), notebook)
+            earlier = first.setdefault(what, notebook)
+            pairs = config.head is not None and config.head.pairs
             planned.append(
                 PlannedRun(
                     notebook=notebook,
@@ -115,7 +117,7 @@ def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device
                     heads=config.model.heads,
                     attention=config.model.attention,
                     parameters=parameters,
-                    tokens=sequences * config.data.length,
+                    tokens=sequences * config.data.length * (2 if pairs else 1),
                     flops=flops,
                     hours=flops / (device.rate * UTILISATION) / 3600,
                     stored=_is_stored(config, store),
@@ -123,6 +125,21 @@ def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device
                 )
             )
     return planned
+
+
+def _with_starts(configs: "Sequence[RunConfig]") -> "dict[str, RunConfig]":
+    """The runs by what they are, before each the one that it starts from."""
+    found: dict[str, RunConfig] = {}
+    for config in configs:
+        chain: list[RunConfig] = []
+        start: RunConfig | None = config
+        while start is not None:
+            chain.insert(0, start)
+            start = start.start_from
+        for number, run in enumerate(chain):
+            # Bands are no part of a run: notebooks may expect different losses of one.
+            found.setdefault(repr([earlier.identity() for earlier in chain[: number + 1]]), run)
+    return found
 
 
 def _is_stored(config: "RunConfig", store: Path) -> bool:
@@ -166,6 +183,7 @@ def as_text(runs: Sequence[PlannedRun], device: Device, preset: str) -> str:
         f"{preset}: {len(own)} runs, {sum(r.flops for r in own):.3g} FLOPs, {sum(r.hours for r in own):.3g} hours; "
         f"the store lacks {len(lacking)}, {sum(r.hours for r in lacking):.3g} hours"
     )
+    lines.append("tokens, FLOPs: at most; every sequence at its full length")
     lines.append(
         f"hours: FLOPs over {UTILISATION:.0%} of {device.rate / 1e9:,.0f} GFLOP/s, measured on {device.name}; "
         "one run after the other, give or take a factor of two"

@@ -2,7 +2,8 @@
 
 ``python -m transnormer_lib.report.share --preset quick 03_attention_dilution:4 04_autoregressive_lm:20`` trains these
 runs, counted from 0 in the order of each notebook's study. Runs that the store already holds cost nothing. A run that
-diverges is a result like any other: its record says so, and the notebook reports it.
+diverges is a result like any other: its record says so, and the notebook reports it. One that cannot be made costs only
+itself.
 """
 
 import argparse
@@ -12,35 +13,62 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from transnormer_lib.report.progress import say
 from transnormer_lib.report.project import INTERRUPTED, Project, UserMistake, find_project
 from transnormer_lib.report.signals import on_ending
 
+if TYPE_CHECKING:
+    from transnormer_lib.training.config import RunConfig
+    from transnormer_lib.training.store import RunStore
 
-def train_runs(project: Project, preset: str, wanted: Sequence[tuple[str, int]], tracker: str | None = None) -> None:
-    """Put these runs, given as notebook and number, into the store, one after the other.
 
-    ``tracker`` as in :meth:`~transnormer_lib.training.store.RunStore.get`. Raises :class:`UserMistake` for a run that
-    there is not, or that this machine or its data does not allow.
+def train_runs(project: Project, preset: str, wanted: Sequence[tuple[str, int]], tracker: str | None = None) -> int:
+    """Put these runs, given as notebook and number, into the store, one after the other; returns the exit code.
+
+    A run that cannot be made is said in one line on standard error, and the next one is begun: 1 where data were
+    missing, a run stopped outside a band, or the one that it starts from did not finish; 2 where this machine or the
+    data do not allow a run. ``tracker`` as in :meth:`~transnormer_lib.training.store.RunStore.get`. Raises
+    :class:`UserMistake` for a run that there is not.
     """
     from transnormer_lib import studies
     from transnormer_lib.report.parameters import resolve
-    from transnormer_lib.training.config import RunRefused
     from transnormer_lib.training.store import RunStore
 
-    store = RunStore()
+    store, code = RunStore(), 0
     for done, (notebook, number) in enumerate(wanted):
         runs = studies.runs(notebook, resolve(project, preset, notebook))
         if not 0 <= number < len(runs):
             raise UserMistake(f"run={notebook}:{number}: the study has the runs 0 to {len(runs) - 1}")
         started = time.perf_counter()
-        try:
-            record = store.get(runs[number], tracker).record
-        except RunRefused as mistake:
-            raise UserMistake(f"{runs[number].name}: {mistake}") from None
-        outcome = "" if record["status"] == "finished" else f", {record['status']}"
+        status, reason, failed = _made(store, runs[number], tracker)
+        if failed:
+            print(f"{runs[number].name}: {reason}", file=sys.stderr, flush=True)
+            code = max(code, failed)
+        outcome = "" if status == "finished" else f", {status}"
         say(f"  {runs[number].name}{outcome}: {done + 1} of {len(wanted)}, {time.perf_counter() - started:.0f} s")
+    return code
+
+
+def _made(store: "RunStore", config: "RunConfig", tracker: str | None) -> tuple[str, str, int]:
+    """Train or find one run: (its status or "not made", why it cannot be used in one line, the exit code for it)."""
+    from transnormer_lib.data.faults import DataFault, DataUnavailable
+    from transnormer_lib.training.bands import explain
+    from transnormer_lib.training.config import RunRefused
+    from transnormer_lib.training.store import RunFailed
+
+    try:
+        record = store.get(config, tracker).record
+    except DataUnavailable as problem:
+        return "not made", f"no data: {problem}", 1
+    except RunRefused as mistake:
+        return "not made", " ".join(str(mistake).split()), 2
+    except (DataFault, RunFailed) as problem:
+        return "not made", f"{type(problem).__name__}: {' '.join(str(problem).split())}", 1
+    if record["status"] == "outside-band":
+        return "outside-band", explain(record["outside"]), 1
+    return record["status"], "", 0
 
 
 def _place(text: str) -> tuple[str, int]:
@@ -63,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted = [_place(text) for text in options.runs]
         project = find_project(options.root)
         os.environ.update(project.preset(options.preset).environment)
-        train_runs(project, options.preset, wanted, options.tracker)
+        return train_runs(project, options.preset, wanted, options.tracker)
     except UserMistake as mistake:
         print(mistake, file=sys.stderr)
         return 2
@@ -73,7 +101,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as problem:
         print(f"training: {type(problem).__name__}: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from transnormer_lib.report.pipeline import snakemake
 from transnormer_lib.report.progress import say
 from transnormer_lib.report.project import INTERRUPTED, Project, UserMistake
 from transnormer_lib.report.records import write_json
-from transnormer_lib.report.train import runs_of
+from transnormer_lib.report.train import MissingData, runs_of
 
 if TYPE_CHECKING:
     from transnormer_lib.training.config import RunConfig
@@ -36,48 +36,49 @@ def sweep(
     """Train what the store lacks of these notebooks' runs; ``pattern`` keeps those whose names it matches.
 
     ``processes`` is how many share each run, ``extra`` goes to Snakemake. Returns 0 where every run is in the store
-    afterwards, diverged ones included; 1 where one could not be made; 130 after an interruption. Raises
+    afterwards, diverged ones included; 1 where one could not be made, which leaves the others to be made all the same;
+    130 after an interruption. Raises
     :class:`UserMistake` for parameters that do not fit, a ``pattern`` that no run matches, or a sweep of the preset
     that is under way.
     """
     from filelock import FileLock, Timeout
 
-    from transnormer_lib.data.sources import DataUnavailable
-
     folder = project.report_dir(preset) / ".sweep"
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder.with_name(".sweep.lock"), timeout=0):
-            jobs = _jobs(project, preset, notebooks, pattern)
+            jobs, missing = _jobs(project, preset, notebooks, pattern)
+            missing.tell()
             say(f"sweep: {len(jobs)} runs to make")
             if not jobs:
-                return 0
+                return 1 if missing.reasons else 0
             plan_file = _write(project, preset, jobs, processes)
             code = snakemake(project, plan_file, "sweep", cores, extra, folder.with_name("sweep.log"))
     except Timeout:
         raise UserMistake(f"preset={preset!r}: another sweep over it is under way") from None
-    except DataUnavailable as problem:
-        print(f"sweep: no data: {problem}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         return INTERRUPTED
     if code:
         log = folder.with_name("sweep.log").relative_to(project.root)
         print(f"sweep: a run could not be made; see {log}", file=sys.stderr)
-    return 1 if code else 0
+    return 1 if code or missing.reasons else 0
 
 
 def _jobs(
     project: Project, preset: str, notebooks: Sequence[str], pattern: str | None
-) -> "dict[str, tuple[RunConfig, list[str]]]":
-    """The runs that the store lacks, by their name there, each with those of them that it starts from."""
-    from transnormer_lib.training.store import RunStore, run_id
+) -> "tuple[dict[str, tuple[RunConfig, list[str]]], MissingData]":
+    """The runs that the store lacks, by their name there, each with those of them that it starts from; and those
+    whose data are not here."""
+    from transnormer_lib.training.store import RunStore
 
-    store, jobs, matched = RunStore(), {}, False
+    store, missing, matched = RunStore(), MissingData("sweep"), False
+    jobs: dict[str, tuple[RunConfig, list[str]]] = {}
 
     def add(config: "RunConfig") -> str | None:
-        """The name of the run's job, None where the store has the run."""
-        identity = run_id(config)
+        """The name of the run's job, None where the store has the run or its data are not here."""
+        identity = missing.identity(config)
+        if identity is None:
+            return None
         if identity not in jobs:
             if store.find(config) is not None:
                 return None
@@ -92,7 +93,7 @@ def _jobs(
                 add(config)
     if pattern is not None and not matched:
         raise UserMistake(f"run={pattern!r}: no run of preset {preset!r} has such a name")
-    return jobs
+    return jobs, missing
 
 
 def _write(project: Project, preset: str, jobs: "dict[str, tuple[RunConfig, list[str]]]", processes: int) -> Any:
@@ -118,6 +119,7 @@ def _write(project: Project, preset: str, jobs: "dict[str, tuple[RunConfig, list
         "stamps": str(folder.relative_to(project.root) / "stamps"),
         "store": str(default_root().resolve()),
         "launcher": shlex.join(launcher),
+        "processes": processes,
         "environment": " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items()),
         "runs": runs,
     }

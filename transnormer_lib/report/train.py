@@ -1,6 +1,7 @@
 """Train the runs of a preset that the store lacks, here and now, without running a notebook."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,36 @@ def runs_of(project: Project, preset: str, notebook: str) -> "list[RunConfig]":
         raise UserMistake(f"{notebook}: {' '.join(str(mistake).split())}") from None
 
 
+class MissingData:
+    """The runs of a list that cannot be made because their data are not here, or wrong; ``command`` tells of them."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+        self.reasons: dict[str, list[str]] = {}  # reason → the names of the runs
+
+    def identity(self, config: "RunConfig") -> str | None:
+        """The run's name in the store; None, and noted here, where its data cannot be read."""
+        from transnormer_lib.data.faults import DataFault, DataUnavailable
+        from transnormer_lib.training.store import run_id
+
+        try:
+            return run_id(config)
+        except DataUnavailable as problem:
+            reason = f"no data: {problem}"
+        except DataFault as problem:
+            reason = f"wrong data: {problem}"
+        names = self.reasons.setdefault(reason, [])
+        if config.name not in names:
+            names.append(config.name)
+        return None
+
+    def tell(self) -> None:
+        """One line per reason, on standard error."""
+        for reason, names in self.reasons.items():
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            print(f"{self.command}: {names[0]}{more}: {reason}", file=sys.stderr)
+
+
 def train_lacking(
     project: Project,
     preset: str,
@@ -41,43 +72,47 @@ def train_lacking(
     """Train what the store lacks of these notebooks' runs, ``jobs`` at a time, each in a process if there are several.
 
     ``pattern`` keeps the runs whose names it matches (``*``, ``?``, ``[...]``). Returns the exit code: 0 also where a
-    run diverged, which is a result; 1 where one could not be made, its data for instance. Raises
-    :class:`UserMistake` for parameters that do not fit, and for a ``pattern`` that no run matches.
+    run diverged, which is a result; 1 where one could not be made, for want of data for instance, or stopped outside a
+    band; 2 where this machine does not allow one. All others are made nevertheless. Raises :class:`UserMistake` for
+    parameters that do not fit, and for a ``pattern`` that no run matches.
     """
-    from transnormer_lib.data.sources import DataUnavailable
     from transnormer_lib.report.share import train_runs
-    from transnormer_lib.training.store import RunFailed, RunStore, run_id
+    from transnormer_lib.training.store import RunStore
 
-    store = RunStore()
+    store, missing = RunStore(), MissingData("train")
     places: dict[str, tuple[str, int]] = {}  # run → the first notebook that asks for it, and its number there
     lacking: dict[str, tuple[str, int]] = {}
     try:
         for notebook in notebooks:
             for number, config in enumerate(runs_of(project, preset, notebook)):
                 if pattern is None or fnmatch(config.name, pattern):
-                    identity = run_id(config)
+                    identity = missing.identity(config)
+                    if identity is None:
+                        continue
                     if identity not in places and store.find(config) is None:
                         lacking[identity] = (notebook, number)
                     places.setdefault(identity, (notebook, number))
-        if pattern is not None and not places:
+        if pattern is not None and not places and not missing.reasons:
             raise UserMistake(f"run={pattern!r}: no run of preset {preset!r} has such a name")
+        missing.tell()
         say(f"train: {len(lacking)} of {len(places)} runs to make")
         if jobs > 1 and len(lacking) > 1:
-            return _in_processes(project, preset, list(lacking.values()), tracker, jobs)
-        train_runs(project, preset, list(lacking.values()), tracker)
-    except DataUnavailable as problem:
-        print(f"train: no data: {problem}", file=sys.stderr)
-        return 1
-    except (RunFailed, OSError) as problem:
+            code = _in_processes(project, preset, list(lacking.values()), tracker, jobs)
+        else:
+            code = train_runs(project, preset, list(lacking.values()), tracker)
+    except OSError as problem:
         print(f"train: {type(problem).__name__}: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
-    return 0
+    return max(code, 1 if missing.reasons else 0)
 
 
 def _in_processes(
     project: Project, preset: str, lacking: Sequence[tuple[str, int]], tracker: str | None, jobs: int
 ) -> int:
-    """One share of the runs per process; returns the largest exit code. An interruption ends all of them."""
+    """One share of the runs per process; returns the largest exit code. An interruption ends all of them.
+
+    A process that a signal ended, the system short of memory for instance, counts 128 and the signal's number.
+    """
     command = [sys.executable, "-m", "transnormer_lib.report.share", "--root", str(project.root), "--preset", preset]
     command += ["--tracker", tracker] if tracker else []
     quiet = os.environ | {"TQDM_DISABLE": "1"}  # bars of several processes would overwrite each other
@@ -87,7 +122,7 @@ def _in_processes(
         for share in (lacking[first::jobs] for first in range(min(jobs, len(lacking))))
     ]
     try:
-        return max(process.wait() for process in processes)
+        codes = [process.wait() for process in processes]
     except KeyboardInterrupt:
         with undisturbed():  # they write their checkpoints
             for process in processes:
@@ -95,3 +130,10 @@ def _in_processes(
             for process in processes:
                 process.wait()
         raise
+    for code in codes:
+        if code < 0:
+            print(
+                f"train: a process was ended by {signal.Signals(-code).name}; some of its runs were not made",
+                file=sys.stderr,
+            )
+    return max(128 - code if code < 0 else code for code in codes)

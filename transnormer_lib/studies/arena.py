@@ -98,6 +98,7 @@ def run(task: str, row: str, seed: int, parameters: Mapping[str, Any]) -> RunCon
     optimizer = OptimizerConfig(
         learning_rate=chosen.learning_rate,
         schedule="onecycle" if recipe == "paper" else "cosine",
+        cycle_momentum=recipe == "paper",  # the harness leaves it to PyTorch, which moves it with the rate
         warmup=chosen.warmup,
         betas=(0.9, 0.999),
         eps=1e-6,

@@ -45,7 +45,7 @@ def run(
 
 @dataclass(frozen=True)
 class Absent:
-    """A task that could not be loaded, and why, in one line."""
+    """A task that could not be loaded, or a run that could not be made for want of data, and why, in one line."""
 
     reason: str
 
@@ -62,7 +62,12 @@ def load(data: DataConfig) -> "TaskData | Absent":
 
 
 def train(config: RunConfig, store: "RunStore") -> "Run | Absent":
-    """Train or load the run; its data, or those of the run it starts from, may be absent."""
+    """Train or load the run; its data, or those of the run it starts from, may be absent, a split that is measured at
+    the end included.
+
+    Raises ``RunFailed`` where the run that it starts from diverged or stopped: nothing is absent then, and a study
+    counts the run among those that lose.
+    """
     from transnormer_lib.data.faults import DataUnavailable
 
     try:

@@ -87,6 +87,9 @@ def _train(options: argparse.Namespace) -> int:
     except RunRefused as mistake:
         _say(" ".join(str(mistake).split()))
         return 2
+    except DataUnavailable as problem:
+        _say(f"no data: {problem}")
+        return 1
     except (RunFailed, OSError) as problem:
         _say(f"{type(problem).__name__}: {' '.join(str(problem).split())}")
         return 1

@@ -6,7 +6,7 @@ nothing in a run but whether it goes on, so they are no part of its identity; a 
 where it stood when it is asked for without them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from transnormer_lib.training.config import Band, BandOf, RunConfig
@@ -34,19 +34,36 @@ def measured(step: int, of: BandOf, train_loss: Sequence[float], validation: Seq
 
 def outside(config: RunConfig, step: int, history: History) -> dict[str, Any] | None:
     """The first of the config's bands after ``step`` steps that the run is outside of, with what was measured."""
-    for band in config.bands:
-        if band.step == step:
-            loss = measured(step, band.of, history.train_loss, history.validation)
-            if not band.low <= loss <= band.high:
-                return {"step": step, "of": band.of, "measured": loss, "low": band.low, "high": band.high}
-    return None
+    here = [band for band in config.bands if band.step == step]
+    return next(_outside(here, history.train_loss, history.validation), None)
+
+
+def outside_finished(config: RunConfig, record: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The first of the config's bands that a finished run with this record is outside of; None for another run."""
+    if record["status"] != "finished":
+        return None
+    return next(_outside(config.bands, record["train_loss"], record["validation"]), None)
+
+
+def _outside(
+    bands: Iterable[Band], train_loss: Sequence[float], validation: Sequence[Mapping[str, float]]
+) -> Iterator[dict[str, Any]]:
+    for band in bands:
+        loss = measured(band.step, band.of, train_loss, validation)
+        if not band.low <= loss <= band.high:
+            yield {"step": band.step, "of": band.of, "measured": loss, "low": band.low, "high": band.high}
 
 
 def explain(found: Mapping[str, Any]) -> str:
     """One line on a run that stopped outside a band."""
+    return f"{describe(found)}; TRANSNORMER_CHECK_BANDS=0 lets it go on from there"
+
+
+def describe(found: Mapping[str, Any]) -> str:
+    """What was measured outside a band, and where it was expected."""
     return (
         f"{found['of']} loss {found['measured']:.4g} after {found['step']} steps, expected in"
-        f" [{found['low']:.4g}, {found['high']:.4g}]; TRANSNORMER_CHECK_BANDS=0 lets it go on from there"
+        f" [{found['low']:.4g}, {found['high']:.4g}]"
     )
 
 

@@ -9,6 +9,7 @@ that a process may be killed at any moment.
 import os
 import random
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,8 @@ class Checkpoints:
 
     One is due ``seconds`` after the last one (or after training began), or, where ``steps`` is given, every that
     many optimiser steps. Neither changes a run's result. A run goes on only with the number of processes that it was
-    interrupted with, because each has a random state of its own.
+    interrupted with, because each has a random state of its own; with another number it begins anew, which
+    :meth:`read` says, and the checkpoint of the first number stays for it until the run is complete.
     """
 
     def __init__(self, folder: Path, seconds: float = 60.0, steps: int | None = None) -> None:
@@ -52,6 +54,7 @@ class Checkpoints:
             raise ValueError(f"steps={steps!r}: must be at least 1")
         self.folder, self.seconds, self.steps = Path(folder), seconds, steps
         self._last = time.monotonic()
+        self._step: int | None = None  # of the checkpoint that stands for the run's present state
 
     def start(self) -> None:
         """Training begins now: the clock starts."""
@@ -70,7 +73,9 @@ class Checkpoints:
         return found[-1] if found else None
 
     def write(self, accelerator: Any, step: int, history: dict[str, Any]) -> None:
-        """Write the state after ``step`` finished steps; every process calls this."""
+        """Write the state after ``step`` finished steps, unless it is there; every process calls this."""
+        if step == self._step:
+            return
         name = f"step-{step:010d}-of-{accelerator.num_processes}"
         partial = self.folder / ".writing"
         if accelerator.is_main_process:
@@ -83,16 +88,19 @@ class Checkpoints:
         if accelerator.is_main_process:
             _flush(partial)
             partial.rename(self.folder / name)
-            for old in self.folder.glob("step-*"):
+            for old in self.folder.glob(f"step-*-of-{accelerator.num_processes}"):
                 if old.name != name:
                     shutil.rmtree(old, ignore_errors=True)
         accelerator.wait_for_everyone()
+        self._step = step
         self._last = time.monotonic()
 
     def read(self, accelerator: Any) -> dict[str, Any] | None:
         """Load the newest checkpoint into what ``accelerator`` prepared; returns its history, None without one."""
         path = self.latest(accelerator.num_processes)
         if path is None:
+            if accelerator.is_main_process:
+                self._tell_of_others(accelerator.num_processes)
             return None
         # Accelerate sets the random states of numpy and Python as well, which training does not use.
         others = random.getstate(), np.random.get_state()  # noqa: NPY002
@@ -101,7 +109,20 @@ class Checkpoints:
         finally:
             random.setstate(others[0])
             np.random.set_state(others[1])  # noqa: NPY002
-        return torch.load(path / _HISTORY, map_location="cpu", weights_only=True)
+        history = torch.load(path / _HISTORY, map_location="cpu", weights_only=True)
+        self._step = history["step"]
+        return history
+
+    def _tell_of_others(self, processes: int) -> None:
+        """One line on standard error where only another number of processes could go on from what is here."""
+        others = sorted(self.folder.glob("step-*-of-*"))
+        if others:
+            step, number = others[-1].name.removeprefix("step-").split("-of-")
+            print(
+                f"{others[-1]}: written after {int(step)} steps with processes={number}, which would go on from there;"
+                f" processes={processes} begins the run anew",
+                file=sys.stderr,
+            )
 
 
 def _flush(folder: Path) -> None:

@@ -107,9 +107,12 @@ class OptimizerConfig:
     weight_decay: float = 0.01
     clip_norm: float = 0.0  # largest norm of the whole gradient; 0 switches it off
     clip_value: float = 0.0  # largest absolute entry of the gradient; 0 switches it off
+    cycle_momentum: bool = False  # "onecycle": β1 falls from 0.95 to 0.85 while the rate rises, and back; not betas[0]
 
     def __post_init__(self) -> None:
         _one_of(self, "schedule", Schedule)
+        if self.cycle_momentum and self.schedule != "onecycle":
+            raise ValueError(f"cycle_momentum=True: only schedule='onecycle' has a cycle, not {self.schedule!r}")
         _positive(self, "learning_rate", "eps")
         _not_negative(self, "warmup", "warmup_start", "end_learning_rate", "weight_decay", "clip_norm", "clip_value")
         if not all(0.0 <= beta < 1.0 for beta in self.betas):
@@ -164,7 +167,8 @@ class RunConfig:
     evaluation_examples: int | None = None  # classifiers: examples of each split that one evaluation reads; None: all
     evaluation_part: EvaluationPart = "spread"  # "moving": other examples each time, as the original harness of LRA
     waypoints: tuple[int, ...] = ()  # further steps after which validation is measured; 0: before the first
-    measured_at_end: tuple[str, ...] = ()  # further splits, such as "test", measured once with the weights kept
+    # Further splits, such as "test", measured once with the weights kept; a classifier's are read as a whole.
+    measured_at_end: tuple[str, ...] = ()
     keep: Keep = "last"  # the weights that the run leaves: the last, or those of the best evaluation
     bands: tuple[Band, ...] = ()  # where losses are expected; a run outside stops
     accumulate: int = 1  # micro-batches that one optimiser step is cut into, to fit memory
@@ -185,6 +189,10 @@ class RunConfig:
             _one_of(self, name, allowed)
         if not all(0 <= w <= self.steps for w in self.waypoints) or any(b <= a for a, b in pairwise(self.waypoints)):
             raise ValueError(f"waypoints={self.waypoints!r}: must be rising steps between 0 and steps={self.steps}")
+        if len(set(self.measured_at_end)) != len(self.measured_at_end):
+            raise ValueError(f"measured_at_end={self.measured_at_end!r}: must name each split once")
+        if self.steps and self.optimizer.warmup >= self.steps:
+            raise ValueError(f"optimizer.warmup={self.optimizer.warmup}: must be less than steps={self.steps}")
         if self.data.batch_size % self.accumulate:
             raise ValueError(f"accumulate={self.accumulate!r}: must divide data.batch_size={self.data.batch_size}")
         if self.data.length > self.model.max_length:
@@ -197,7 +205,7 @@ class RunConfig:
         self._check_classifier()
         self._check_bands()
         if self.start_from is not None:
-            self._check_start(self.start_from.model)
+            self._check_start(self.start_from)
 
     def _check_classifier(self) -> None:
         classifies = self.data.task == "classify"
@@ -221,11 +229,18 @@ class RunConfig:
             if band.of == "validation" and band.step not in measured:
                 raise ValueError(f"bands.step={band.step}: validation is not measured then; name it in waypoints")
 
-    def _check_start(self, start: ModelConfig) -> None:
+    def _check_start(self, start: "RunConfig") -> None:
         for item in fields(ModelConfig):
-            ours, theirs = getattr(self.model, item.name), getattr(start, item.name)
+            ours, theirs = getattr(self.model, item.name), getattr(start.model, item.name)
             if item.name not in _NOT_IN_BACKBONE and ours != theirs:
                 raise ValueError(f"start_from.model.{item.name}={theirs!r}: must be that of the model, {ours!r}")
+        # Tables of one size may be of other tokens. A BPE vocabulary is that of its corpus; the others are the same
+        # for each, and tasks with tokens of their own leave the name at "bytes".
+        names = ["vocabulary", *(["corpus"] if self.data.vocabulary.startswith("bpe-") else [])]
+        for name in names:
+            ours, theirs = getattr(self.data, name), getattr(start.data, name)
+            if ours != theirs:
+                raise ValueError(f"start_from.data.{name}={theirs!r}: must be that of the run, {ours!r}")
 
     def evaluated_after(self) -> frozenset[int]:
         """The numbers of finished optimiser steps after which validation is measured."""

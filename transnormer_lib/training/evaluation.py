@@ -17,8 +17,9 @@ from transnormer_lib.data.batches import (
     evaluation_windows,
     masked_evaluation_windows,
 )
+from transnormer_lib.data.faults import DataUnavailable
 from transnormer_lib.data.text import TextCorpus
-from transnormer_lib.training.config import RunConfig
+from transnormer_lib.training.config import RunConfig, RunRefused
 from transnormer_lib.training.metrics import scores
 from transnormer_lib.training.records import loss_of
 from transnormer_lib.training.substance import loss_on, mask_on, padding
@@ -99,6 +100,23 @@ def measured_splits(task: "TaskData", split: str) -> dict[str, str]:
     if not found and split not in task.splits:
         raise ValueError(f"split={split!r}: must be one of {', '.join(map(repr, task.splits))}")
     return found or {split: ""}
+
+
+def check_splits(config: RunConfig, data: "TextCorpus | TaskData") -> None:
+    """Before anything is trained: whether the data have the splits that are measured at the end.
+
+    Raises :class:`RunRefused` for a split that there is not, ``DataUnavailable`` for one that this machine lacks.
+    """
+    for split in config.measured_at_end:
+        if not isinstance(data, TextCorpus) and split in data.absent:
+            raise DataUnavailable(f"measured_at_end={split!r}: {data.absent[split]}")
+        try:
+            known = split in data.tokens if isinstance(data, TextCorpus) else bool(measured_splits(data, split))
+        except ValueError:
+            known = False
+        if not known:
+            names = data.tokens if isinstance(data, TextCorpus) else data.splits
+            raise RunRefused(f"measured_at_end={split!r}: must be one of {', '.join(map(repr, names))}")
 
 
 @torch.no_grad()

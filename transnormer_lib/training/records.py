@@ -71,6 +71,8 @@ def make_record(
     """
     steps = len(history.train_loss)
     training_seconds = history.seconds - history.validation_seconds
+    # The step that diverged has a loss and left the weights as they were.
+    finished = steps if history.divergence is None else history.divergence.step
     return {
         "status": history.status,
         "divergence": None if history.divergence is None else history.divergence.to_dict(),
@@ -78,7 +80,7 @@ def make_record(
         "steps": steps,
         "train_loss": history.train_loss,
         "validation": history.validation,
-        "kept_step": steps if history.best_step is None else history.best_step,
+        "kept_step": finished if history.best_step is None else history.best_step,
         "at_end": history.at_end,
         "skipped_steps": history.skipped,
         "parameters": parameters,

@@ -3,7 +3,8 @@
 ``inverse-sqrt`` and ``linear`` are those of Table 13 of "The Devil in Linear Transformer" as fairseq has them
 (``linear``: polynomial decay with power 1); ``onecycle`` is that of the paper's Long Range Arena runs
 (pkuzengqi/Skyformer@1a677cb): ``torch.optim.lr_scheduler.OneCycleLR`` with linear annealing, which peaks at the
-last step of the warm-up, and without a cycle of the momentum.
+last step of the warm-up. That harness leaves OneCycleLR's cycle of the momentum switched on, which on AdamW moves β1
+against the rate; here ``OptimizerConfig.cycle_momentum`` asks for it (:func:`momentum`).
 """
 
 import math
@@ -14,6 +15,7 @@ from transnormer_lib.training.config import OptimizerConfig
 # OneCycleLR's defaults, which Skyformer leaves as they are.
 _ONECYCLE_START = 1 / 25  # of the highest rate
 _ONECYCLE_END = _ONECYCLE_START / 1e4
+_MOMENTUM_LOW, _MOMENTUM_HIGH = 0.85, 0.95
 
 
 def factor(config: OptimizerConfig, steps: int) -> Callable[[int], float]:
@@ -46,13 +48,26 @@ def factor(config: OptimizerConfig, steps: int) -> Callable[[int], float]:
     return at
 
 
+def momentum(config: OptimizerConfig, steps: int) -> Callable[[int], float]:
+    """AdamW's β1 at step 0, 1, …, ``steps`` - 1: ``betas[0]``, or with ``cycle_momentum`` the straight lines from 0.95
+    down to 0.85 at step ``warmup`` - 1, where the rate has its peak, and up to 0.95 at the last step."""
+    if not config.cycle_momentum:
+        return lambda step: config.betas[0]
+    return _cycle(config.warmup, steps, _MOMENTUM_HIGH, _MOMENTUM_LOW, _MOMENTUM_HIGH)
+
+
 def _onecycle(warmup: int, steps: int) -> Callable[[int], float]:
+    return _cycle(warmup, steps, _ONECYCLE_START, 1.0, _ONECYCLE_END)
+
+
+def _cycle(warmup: int, steps: int, start: float, turn: float, end: float) -> Callable[[int], float]:
+    """Straight from ``start`` to ``turn`` at step ``warmup`` - 1, and on to ``end`` at the last step."""
     peak, last = warmup - 1, steps - 1  # a warm-up of 0 puts the peak before the first step, as in torch
 
     def at(step: int) -> float:
         if step < peak:
-            return _ONECYCLE_START + (1.0 - _ONECYCLE_START) * step / peak
+            return start + (turn - start) * step / peak
         progress = min((step - peak) / max(last - peak, 1), 1.0)
-        return 1.0 + (_ONECYCLE_END - 1.0) * progress
+        return turn + (end - turn) * progress
 
     return at

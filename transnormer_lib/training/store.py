@@ -15,8 +15,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +30,9 @@ from transnormer_lib.training.devices import launched_processes
 if TYPE_CHECKING:
     from transnormer_lib.training.gradient_statistics import GradientStatistics
     from transnormer_lib.training.trainer import Trained
+
+
+_WAIT = 60.0  # seconds after which processes that wait together hear of each other
 
 
 class RunFailed(RuntimeError):
@@ -197,7 +200,7 @@ class RunStore:
         it the run that it starts from.
 
         Raises :class:`RunFailed` where that one did not finish. A run that stops outside a band is returned with its
-        record and without a model.
+        record and without a model; of a stored one that was outside it is said on standard error.
 
         ``tracker`` is passed to :func:`~transnormer_lib.training.trainer.train`; one that writes files uses
         ``tracking/`` of the store.
@@ -206,10 +209,19 @@ class RunStore:
             return self._get_together(config, tracker)
         if found := self.find(config):
             self._drop_partial(config)  # the process that completed the run may have been killed right then
+            self._compare_bands(found, config)
             return found
         start = self._start(config, tracker)
         with self._lock(config):
             return self.find(config) or self._train(config, tracker, start)
+
+    def _compare_bands(self, found: Run, config: RunConfig) -> None:
+        """Say where a stored run was outside the bands that it is asked for with: there is nothing left to stop."""
+        from transnormer_lib.training.bands import describe, outside_finished
+
+        outside = outside_finished(config, found.record) if self.check_bands else None
+        if outside is not None:
+            print(f"run {found.path.name}, stored: {describe(outside)}", file=sys.stderr)
 
     def _start(self, config: RunConfig, tracker: Any) -> Run | None:
         """The run that ``config`` starts from, finished."""
@@ -228,7 +240,7 @@ class RunStore:
 
         accelerator = build_accelerator(config.precision)
         stopped = None
-        with self._lock(config) if accelerator.is_main_process else nullcontext():
+        with self._lock_together(config, accelerator.is_main_process):
             exists = broadcast_object_list([accelerator.is_main_process and self.find(config) is not None])[0]
             if not exists:
                 start = self._start(config, tracker)
@@ -240,6 +252,8 @@ class RunStore:
         found = stopped or self.find(config)
         if found is None:
             raise RunFailed(f"run {run_id(config)}: the main process wrote nothing that this one can see")
+        if exists and accelerator.is_main_process:
+            self._compare_bands(found, config)
         return found
 
     def _partial(self, config: RunConfig) -> Path:
@@ -253,6 +267,29 @@ class RunStore:
 
         self.root.mkdir(parents=True, exist_ok=True)
         return FileLock(self.root / f".{run_id(config)}.lock")
+
+    @contextmanager
+    def _lock_together(self, config: RunConfig, main: bool) -> Iterator[None]:
+        """The main process's lock, for all of them: while another job trains the run, it sends word that it still
+        waits, since the others' wait for a message would time out."""
+        from accelerate.utils import broadcast_object_list
+        from filelock import Timeout
+
+        lock = self._lock(config) if main else None
+
+        def acquired() -> bool:
+            try:
+                return lock is None or bool(lock.acquire(timeout=_WAIT))
+            except Timeout:
+                return False
+
+        while not broadcast_object_list([acquired()])[0]:
+            pass
+        try:
+            yield
+        finally:
+            if lock is not None:
+                lock.release()
 
     def _train(self, config: RunConfig, tracker: Any, start: Run | None, main: bool = True) -> Run:
         from tqdm import tqdm

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Data = TextCorpus | TaskData
 
 _HEADS = ("head.", "output")  # what a model has beside its backbone, by the beginning of its name
+# Which random features come next, and when, is the run's own: by the ends of names (``attention.random_features``).
+_COUNTS = ("projection.seed", "projection.draws", "projection.passes")
 
 
 def load_task_data(data: DataConfig) -> "TaskData":
@@ -108,7 +110,7 @@ def _take_backbone(model: nn.Module, weights: Path) -> None:
 
     stored = load_file(str(weights))
     for name, own in model.state_dict().items():
-        if name.startswith(_HEADS):
+        if name.startswith(_HEADS) or name.endswith(_COUNTS):
             continue
         if name not in stored or stored[name].shape != own.shape:
             found = list(stored[name].shape) if name in stored else "nothing"

@@ -34,12 +34,19 @@ from transnormer_lib.training.checkpoints import Checkpoints
 from transnormer_lib.training.config import RunConfig, RunRefused
 from transnormer_lib.training.devices import build_accelerator, launched_processes, shards, whole_state
 from transnormer_lib.training.divergence import Divergence, locate
-from transnormer_lib.training.evaluation import better, evaluate, held_out_batches, labelled_batches, measured_splits
+from transnormer_lib.training.evaluation import (
+    better,
+    check_splits,
+    evaluate,
+    held_out_batches,
+    labelled_batches,
+    measured_splits,
+)
 from transnormer_lib.training.gradient_statistics import GradientRecorder, GradientStatistics
 from transnormer_lib.training.interruption import deferred
 from transnormer_lib.training.optimisation import build_optimizer, clip, gradient_norms, gradients_of
 from transnormer_lib.training.records import History, loss_of, make_record
-from transnormer_lib.training.schedules import factor
+from transnormer_lib.training.schedules import factor, momentum
 from transnormer_lib.training.substance import build, load_data, loss_on, tokens_in, training_batches
 
 Progress = Callable[[int, float], None]
@@ -76,7 +83,7 @@ def train(
     Raises:
         RunRefused (a ValueError): the config does not fit the data (vocabulary size, classes), the number of processes
             or the device (fp16), the tracker's package is not installed, or ``start`` and the config disagree.
-        DataUnavailable: the data cannot be had.
+        DataUnavailable: the data cannot be had, or a split of them that is measured at the end.
     """
     if (start is None) != (config.start_from is None):
         raise RunRefused(
@@ -118,6 +125,7 @@ class _Training:
     ) -> None:
         self.config, self.accelerator, self.progress, self.checkpoints = config, accelerator, progress, checkpoints
         self.data = load_data(config)
+        check_splits(config, self.data)
         self.bands = {band.step for band in config.bands} if check_bands else set()
         self.shares = config.accumulate * self.accelerator.num_processes
         if config.data.batch_size % self.shares:
@@ -138,7 +146,7 @@ class _Training:
         self.projections = [m for m in self.local.modules() if isinstance(m, RandomProjection)]
         for projection in self.projections:
             projection.automatic = False
-        self.rate = factor(config.optimizer, config.steps)
+        self.rate, self.momentum = factor(config.optimizer, config.steps), momentum(config.optimizer, config.steps)
         self.evaluate_after = config.evaluated_after()
         if config.gradients == "norms" and shards(accelerator):
             raise RunRefused("gradients='norms': the statistics are of whole gradients, and FSDP shards them")
@@ -190,6 +198,7 @@ class _Training:
         clip(self.parameters, self.config.optimizer, norm)
         for group in self.adamw.param_groups:
             group["lr"] = self.config.optimizer.learning_rate * self.rate(self.step)
+            group["betas"] = (self.momentum(self.step), group["betas"][1])
         # A skipped step's norm is of no concern while the scaler still has room to lower its scale.
         if skipped and scaler is not None and scaler.get_scale() >= 1.0:
             norm = torch.zeros_like(norm)
@@ -256,8 +265,10 @@ class _Training:
             started = time.perf_counter()
             device = self.accelerator.device
             trained.to(device)
-            for split in self.config.measured_at_end:
-                self.history.at_end[split] = evaluate(trained, self.config, self.data, device, split)
+            whole = replace(self.config, evaluation_examples=None, evaluation_part="spread")
+            with self.accelerator.autocast():  # as validation, whose model has it built in
+                for split in self.config.measured_at_end:
+                    self.history.at_end[split] = evaluate(trained, whole, self.data, device, split)
             trained.cpu()
             self.history.validation_seconds += time.perf_counter() - started
         self._stop_clock()
