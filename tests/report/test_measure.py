@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from report_factory import CLAIMS, HOSTILE, TABLE, THEORY
+from report_factory import CLAIMS, HOSTILE, TABLE, THEORY, claim
 
 from transnormer_lib.report.measure import MIME, Measurements
 
@@ -165,3 +165,22 @@ def test_in_a_notebook_a_card_is_displayed_once_and_only_the_same_cell_may_recor
     assert [line.split()[-1] for line in lines if "CELL" in line] == ["True", "True", "False", "False"]
     assert sum("(perplexity): undecided" in line for line in lines) == 2
     assert sum(line.startswith("ValueError: claim=") for line in lines) == 2
+
+
+@pytest.mark.parametrize(("scale", "verdict"), [("quick", "trend"), ("gpu", "not run"), ("paper", "not run")])
+def test_a_sample_of_the_published_data_decides_nothing(scale: str, verdict: str) -> None:
+    claims = [claim("ahead", "ordering", TABLE, decided_at="gpu"), claim("perplexity", "number", TABLE)]
+    measurements = Measurements(TABLE, scale, claims)
+    sample = ("sample: train 9 of 900 rows",)
+    assert measurements.ordering("ahead", **ORDER, notes=sample).verdict == verdict
+    assert (measurements.number("perplexity", value=4.98, notes=sample).verdict == "not run") is (scale != "quick")
+
+
+def test_other_byte_pairs_than_the_published_ones_forbid_numbers_alone() -> None:
+    claims = [claim("ahead", "ordering", TABLE, decided_at="gpu"), claim("perplexity", "number", TABLE)]
+    measurements = Measurements(TABLE, "paper", claims)
+    notes = ("own byte pairs: learned on this text",)
+    assert measurements.ordering("ahead", **ORDER, notes=notes).verdict == "reproduced"
+    recorded = measurements.number("perplexity", value=4.98, notes=notes)
+    assert recorded.verdict == "not run"
+    assert "own byte pairs" in str(recorded)

@@ -18,6 +18,9 @@ from transnormer_lib.report.verdicts import SCALES, Judgement, judge
 MIME = "application/vnd.transnormer.measurement+json"
 
 
+_ON_REAL_DATA = ("gpu", "paper")  # scales that train on the published data
+
+
 class Recorded:
     """One measurement as it is displayed: the claim's card, a line of text, and the measurement as JSON."""
 
@@ -111,9 +114,21 @@ class Measurements:
         fields = {"value": plain(value, "value"), "expected": plain(expected, "expected")}
         return self._record(claim, "property", fields)
 
-    def number(self, claim: str, *, value: float | Sequence[float], seeds: Sequence[int] | None = None) -> Recorded:
-        """A number to compare with the published one: one value, or one per seed, whose mean is judged."""
+    def number(
+        self,
+        claim: str,
+        *,
+        value: float | Sequence[float],
+        seeds: Sequence[int] | None = None,
+        notes: Sequence[str] = (),
+    ) -> Recorded:
+        """A number to compare with the published one: one value, or one per seed, whose mean is judged.
+
+        ``notes`` say what differs from the published data. Where real data may decide, a number is not judged then.
+        """
         self._expect(claim, "number")
+        if notes and self.scale in _ON_REAL_DATA:
+            return self.not_run(claim, f"measured on other data than the published ones: {'; '.join(notes)}")
         values = _numbers(claim, "value", value if _is_sequence(value) else [value])
         if seeds is not None and _is_sequence(value):
             _check_lengths(claim, seeds, {"value": values})
@@ -129,14 +144,19 @@ class Measurements:
         higher_is_better: bool = False,
         floor: float | None = None,
         floor_name: str = "the floor",
+        notes: Sequence[str] = (),
     ) -> Recorded:
         """Whether ``better``, the side the claim favours, is ahead of ``worse``, paired by seed.
 
         Lower values are better (loss, perplexity, bits per byte) unless ``higher_is_better``. Every value of
         ``better`` must also beat ``floor`` where one is given (the bigram model's bits per byte, say;
-        ``floor_name`` names it in the report).
+        ``floor_name`` names it in the report). ``notes`` say what differs from the published data: where real
+        data may decide, an ordering is not judged on a sample of them.
         """
         self._expect(claim, "ordering")
+        samples = [note for note in notes if note.startswith("sample")]
+        if samples and self.scale in _ON_REAL_DATA:
+            return self.not_run(claim, f"measured on a part of the published data: {'; '.join(samples)}")
         sides = {"better": _numbers(claim, "better", better), "worse": _numbers(claim, "worse", worse)}
         _check_lengths(claim, seeds, sides)
         fields: dict[str, Any] = {

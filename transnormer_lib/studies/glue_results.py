@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.analysis.glue_average import COLUMNS, GlueAverage, glue_average
 from transnormer_lib.analysis.paired import paired_difference
-from transnormer_lib.studies import bidirectional
+from transnormer_lib.studies import bidirectional, language_models
 from transnormer_lib.studies import glue_published as published
-from transnormer_lib.studies.glue import Column, Measured, Results, columns, fine_tuned
+from transnormer_lib.studies.glue import Column, Measured, Results, base_parameters, columns, fine_tuned
 
 if TYPE_CHECKING:
     from transnormer_lib.analysis.shortcuts import Shortcuts
@@ -85,6 +85,13 @@ def lacking(results: Results, parameters: Mapping[str, Any], rows: Sequence[str]
     if absent := [row for row in rows if row not in bidirectional.rows(parameters)]:
         return f"the parameters ask for no run of {' and '.join(absent)}"
     return ""
+
+
+def notes(results: Results, parameters: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """What differs from the published data in these columns: in the tasks, and in the text of the encoders."""
+    text = language_models.corpus(base_parameters(parameters))
+    tasks = dict.fromkeys(name.partition("_")[0] for name in names)
+    return list(dict.fromkeys([*text.notes, *(note for task in tasks for note in results.data[task].notes)]))
 
 
 def shortcut_scores(results: Results) -> "dict[str, Shortcuts]":
