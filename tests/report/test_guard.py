@@ -99,6 +99,18 @@ def test_a_failure_is_one_line_and_the_last_good_copy_stays(kind: str, tmp_path:
     assert (project.report_dir("quick") / "failed" / "01_a.ipynb").exists()
 
 
+def test_where_real_data_are_absent_the_notebook_has_no_data_and_has_not_failed(tmp_path: Path) -> None:
+    source, message, _ = FAILURES["missing-data"]
+    project = make_project(tmp_path, {"01_a": [source, "print('after')"]})
+    preset = tmp_path / "params" / "quick" / "preset.yaml"
+    preset.write_text(preset.read_text().replace("scale: quick", "scale: gpu"))
+    done = guard(project)
+    assert done.returncode == 1  # it did not run to its end
+    written = record(project)
+    assert (written["status"], written["error"]) == ("no data", message)
+    assert (project.report_dir("quick") / "failed" / "01_a.ipynb").exists()
+
+
 def test_a_mistyped_parameter_runs_nothing_and_exits_with_two(tmp_path: Path) -> None:
     marker = tmp_path / "ran"
     project = make_project(tmp_path, {"01_a": [f"open({str(marker)!r}, 'w')"]}, {"01_a": "sise: 5"})

@@ -31,6 +31,10 @@ class NotebookFailed(RuntimeError):
     """The notebook did not run to its end; the message is one line."""
 
 
+class DataAbsent(NotebookFailed):
+    """The notebook came to data that are not on this machine; the message says which, and what provides them."""
+
+
 # Raised by signal handlers within asyncio's loop, which lets through KeyboardInterrupt and SystemExit alone.
 class TimeLimit(KeyboardInterrupt):
     """The notebook has used up its time."""
@@ -59,7 +63,8 @@ def _code(notebook: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def check_executed(notebook: dict[str, Any]) -> None:
-    """Raise :class:`NotebookFailed` unless every non-empty code cell ran and none ended in an error."""
+    """Raise :class:`NotebookFailed` unless every non-empty code cell ran and none ended in an error;
+    :class:`DataAbsent` where the error is that data are not here."""
     for number, cell in _code(notebook):
         for output in cell.get("outputs", []):
             if output.get("output_type") != "error":
@@ -68,7 +73,7 @@ def check_executed(notebook: dict[str, Any]) -> None:
             if name == "SystemExit":
                 raise NotebookFailed(f"code cell {number} ended the notebook with sys.exit({value})")
             if name == "DataUnavailable":
-                raise NotebookFailed(value)
+                raise DataAbsent(value)
             raise NotebookFailed(f"code cell {number}: {name}: {value}")
     for number, cell in _code(notebook):
         if "".join(cell["source"]).strip() and cell.get("execution_count") is None:
@@ -163,6 +168,10 @@ def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str,
         outcome.status = "ok"
     except UserMistake as problem:
         outcome.error, outcome.mistake = str(problem), True
+    except DataAbsent as problem:
+        # What needs no download is never absent for a good reason.
+        outcome.status = "no data" if preset.scale in ("gpu", "paper") else "failed"
+        outcome.error = str(problem)
     except NotebookFailed as problem:
         outcome.error = str(problem)
     except KeyboardInterrupt:

@@ -70,7 +70,7 @@ def build_report(root: Path, preset: str, claims: Sequence[Claim] | None = None)
     ledger = judge_claims(report_dir, scale, claims, [notebook.name for notebook in notebooks])
     write_claims(report_dir / "claims.json", ledger.claims)
     runs = {notebook.name: last_run(report_dir, notebook.name) for notebook in notebooks}
-    failed += [Failed(run.notebook, str(run.error)) for run in runs.values() if run.status in ("failed", "interrupted")]
+    failed += [Failed(run.notebook, str(run.error)) for run in runs.values() if run.status not in ("ok", "not run")]
     failed += [Failed(name, line) for name, line in ledger.problems.items()]
     for position, notebook in enumerate(notebooks):
         before = notebooks[position - 1] if position else None

@@ -30,7 +30,7 @@ class Run:
     """The last run of one notebook, as its record tells it."""
 
     notebook: str
-    status: str  # ok, failed, interrupted, not run
+    status: str  # ok, failed, interrupted, no data, not run
     error: str | None  # one line where it is not ok
     executed: Path | None  # what it left: the executed notebook, or the part before the failure
     record: Mapping[str, Any] = field(default_factory=dict)
@@ -130,7 +130,7 @@ def _why_not_run(run: Run, problem: str | None) -> str:
         return f"the notebook's measurements cannot be judged: {problem}"
     if run.status == "ok":
         return "the notebook ran and did not measure it"
-    if run.status == "not run":
+    if run.status in ("not run", "no data"):
         return str(run.error)
     return f"notebook {run.status}: {run.error}"
 

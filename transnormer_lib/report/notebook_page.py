@@ -91,7 +91,8 @@ def _banner(run: Run, problem: str | None, claims: Sequence[Claim], ledger: Ledg
             "kept": "Its text and code follow, without results.",
             "link": None,
         }
-    line = f"This notebook {'was interrupted' if run.status == 'interrupted' else 'failed'}: {run.error}"
+    ended = {"interrupted": "was interrupted", "no data": "came to data that are not here"}.get(run.status, "failed")
+    line = f"This notebook {ended}: {run.error}"
     if run.executed is None:
         return {"line": line, "kept": "It left no results. Its text and code follow.", "link": last_good}
     measured = sum(ledger.judgements[claim.id].verdict != "not run" for claim in claims)

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from transnormer_lib.files import write_text
 from transnormer_lib.report.project import Project
 
-Status = Literal["ok", "failed", "interrupted"]
+# "no data": it went as far as the real data that are on this machine allow.
+Status = Literal["ok", "failed", "interrupted", "no data"]
 
 
 def write_json(path: Path, content: Any) -> None:
