@@ -12,6 +12,7 @@ from transnormer_lib.report import stability_figures as draw
 from transnormer_lib.report import stability_findings as findings
 from transnormer_lib.report.figures import element
 from transnormer_lib.studies import gradient_stability as study
+from transnormer_lib.studies import row_losses
 
 ROWS = ["vanilla+lrpe", "linear+lrpe", "linear-unscaled+lrpe", "norm-t1+lrpe", "norm-t2+lrpe", "norm-t2-layer+lrpe"]
 
@@ -134,7 +135,7 @@ def figures() -> dict[str, Any]:
     """Every figure of the notebook, with a row that diverged."""
     losses = {row.removesuffix("+lrpe").replace("-", "_"): (3.0, 3.1, 3.2) for row in ROWS}
     runs = measured(**{**losses, "linear_unscaled": (4.0, 4.1, math.inf)})
-    curves = study.curves(runs)
+    curves = row_losses.curves(runs)
     pairs = {pair: study.step_of_appearance(curves, *pair) for pair in study.pairs(runs)}
     means = study.mean_deviations(deviations(**{name: 0.1 + at / 10 for at, name in enumerate(losses)}))
     means.loc["main", "linear-unscaled+lrpe"] = math.inf

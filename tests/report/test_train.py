@@ -101,12 +101,16 @@ def test_an_interruption_ends_every_process_and_waits_for_it(project: Project, m
     assert sorted(run for process in processes for run in process.runs) == [f"{STUDY}:{n}" for n in range(4)]
 
 
-def test_data_that_is_not_here_is_said_in_one_line(
-    project: Project, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def no_real_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a data root nor anything of the Hub."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.delenv("TRANSNORMER_DATA_ROOT", raising=False)
+
+
+@pytest.mark.usefixtures("no_real_data")
+def test_data_that_is_not_here_is_said_in_one_line(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     set_parameters(project, {"corpus": "wikitext-103", "vocabulary": "wikitext-103-words"})
     assert train_lacking(project, "quick", [STUDY]) == 1
     error = capsys.readouterr().err
@@ -120,12 +124,10 @@ def _with(monkeypatch: pytest.MonkeyPatch, change: Callable[[list[RunConfig]], l
     monkeypatch.setattr(studies, "runs", lambda *arguments: change(plain(*arguments)))
 
 
+@pytest.mark.usefixtures("no_real_data")
 def test_a_run_without_data_costs_only_itself(
-    project: Project, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
-    monkeypatch.delenv("TRANSNORMER_DATA_ROOT", raising=False)
     absent = DataConfig(corpus="wikitext-103", length=8, batch_size=2)
     _with(monkeypatch, lambda runs: [replace(runs[0], name="elsewhere", data=absent), *runs[:2]])
     assert train_lacking(project, "quick", [STUDY]) == 1

@@ -1,16 +1,15 @@
 """The runs behind Table 4, what is said about them, and the texts they write."""
 
 import math
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import torch
+from tiny_study import ATTENTION, LANGUAGE_MODEL, ROWS, differing
 
 from transnormer_lib.models.architectures import published
-from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.generation import Sampling
 from transnormer_lib.models.language_model import build_model, count_parameters
 from transnormer_lib.studies import autoregressive as study
@@ -18,39 +17,7 @@ from transnormer_lib.studies import language_models, row_losses
 from transnormer_lib.studies.autoregressive import Measured
 from transnormer_lib.training.store import Run, RunStore
 
-PARAMETERS: dict[str, Any] = {
-    "architectures": ["vanilla", "linear", "transnormer-t1", "transnormer-t2"],
-    "controls": ["vanilla-matched", "linear-matched"],
-    "released": ["transnormer-t1", "transnormer-t2", "linear-matched"],
-    "seeds": [1, 0],
-    "test_windows": 2,
-    "corpus": "wikipedia",
-    "vocabulary": "bytes",
-    "task": "causal",
-    "dim": 8,
-    "heads": 2,
-    "layers": 2,
-    "block_size": 4,
-    "init": "fairseq",
-    "length": 8,
-    "steps": 1,
-    "batch_size": 2,
-    "accumulate": 1,
-    "precision": "fp32",
-    "learning_rate": 1e-3,
-    "schedule": "cosine",
-    "warmup": 0,
-    "clip_norm": 1.0,
-    "dropout": 0.0,
-    "validation_windows": 2,
-    "bands": [],
-}
-ATTENTION = {"attention", "attention_options"}
-
-
-def differing(a: ModelConfig, b: ModelConfig) -> set[str]:
-    ours, theirs = asdict(a), asdict(b)
-    return {name for name in ours if ours[name] != theirs[name]}
+PARAMETERS: dict[str, Any] = {**LANGUAGE_MODEL, **ROWS, "test_windows": 2, "task": "causal", "steps": 1}
 
 
 def fake(row: str, losses: list[float]) -> list[Measured]:

@@ -1,17 +1,17 @@
 """The encoders of Table 5: what is trained, what is said about it, and the gaps that the models fill."""
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import torch
+from tiny_study import ATTENTION, LANGUAGE_MODEL, ROWS, differing
 
 from transnormer_lib.analysis.masked_places import Guess, Sides
 from transnormer_lib.models.architectures import published
-from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.language_model import count_parameters
 from transnormer_lib.paper import claims
 from transnormer_lib.report.parameters import resolve
@@ -23,41 +23,14 @@ from transnormer_lib.training.store import Run, RunStore
 
 PROJECT = Project(Path(__file__).resolve().parents[2])
 PARAMETERS: dict[str, Any] = {
-    "architectures": ["vanilla", "linear", "transnormer-t1", "transnormer-t2"],
-    "controls": ["vanilla-matched", "linear-matched"],
-    "released": ["transnormer-t1", "transnormer-t2", "linear-matched"],
-    "seeds": [1, 0],
+    **LANGUAGE_MODEL,
+    **ROWS,
     "sides_windows": 6,
     "attention_dropout": 0.1,
     "waypoints": [0.0, 0.5, 1.0],
-    "corpus": "wikipedia",
-    "vocabulary": "bytes",
-    "task": "masked",
-    "dim": 8,
-    "heads": 2,
-    "layers": 2,
-    "block_size": 4,
-    "init": "fairseq",
-    "length": 8,
-    "steps": 2,
-    "batch_size": 2,
-    "accumulate": 1,
-    "precision": "fp32",
-    "learning_rate": 1e-3,
-    "schedule": "cosine",
-    "warmup": 0,
-    "clip_norm": 1.0,
-    "dropout": 0.0,
     "validation_windows": 4,
-    "bands": [],
 }
 BASELINES = {"2-gram": 4.0, study.NO_CONTEXT: 4.5}
-ATTENTION = {"attention", "attention_options"}
-
-
-def differing(a: ModelConfig, b: ModelConfig) -> set[str]:
-    ours, theirs = asdict(a), asdict(b)
-    return {name for name in ours if ours[name] != theirs[name]}
 
 
 def fake(row: str, losses: list[float], **fields: Any) -> list[Measured]:
@@ -149,7 +122,7 @@ def test_a_run_is_measured_by_input_by_side_and_at_its_waypoints(tmp_path: Path)
     assert fine.validation == fine.run.validation["bits_per_token"]
     assert fine.both > 0 < fine.left
     assert list(fine.by_input) == ["the mask", "another token", "the token itself"]
-    assert list(study.curves(measured).step) == [0, 1, 2]
+    assert list(row_losses.curves(measured).step) == [0, 1, 2]
 
 
 def test_a_diverged_run_is_infinite_everywhere_and_left_out_of_the_tables() -> None:
@@ -161,7 +134,7 @@ def test_a_diverged_run_is_infinite_everywhere_and_left_out_of_the_tables() -> N
     parameters = PARAMETERS | {"architectures": ["linear"], "controls": [], "released": [], "seeds": [0]}
     (lost,) = measured = study.measure(parameters, cast(RunStore, Diverging()))
     assert (lost.validation, lost.both, lost.left) == (math.inf, math.inf, math.inf)
-    assert list(study.curves(measured).bits) == [8.0, math.inf, math.inf]
+    assert list(row_losses.curves(measured).bits) == [8.0, math.inf, math.inf]
     assert study.input_table(measured) == study.sides_table(measured) == []
     assert study.models_of(measured, 0) == {}
 

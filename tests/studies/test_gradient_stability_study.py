@@ -11,40 +11,26 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_study import LANGUAGE_MODEL
 
 from transnormer_lib import studies
 from transnormer_lib.analysis.gradient_stability import MAIN
 from transnormer_lib.models.architectures import names
 from transnormer_lib.studies import gradient_stability as study
+from transnormer_lib.studies import row_losses
 from transnormer_lib.training.gradient_statistics import GradientStatistics
 from transnormer_lib.training.store import Run
 
 PARAMETERS: dict[str, Any] = {
+    **LANGUAGE_MODEL,
     "architectures": ["vanilla", "linear", "linear-unscaled", "norm-t1", "norm-t2"],
     "rotations": ["none", "lrpe"],
     "other_norms": ["layer", "scale"],
     "seeds": [3, 1],
     "waypoints": [0.1, 0.5, 1.0],
-    "corpus": "wikipedia",
-    "vocabulary": "bytes",
-    "task": "masked",
-    "dim": 8,
-    "heads": 2,
-    "layers": 2,
-    "block_size": 4,
-    "init": "fairseq",
-    "length": 8,
     "steps": 20,
-    "batch_size": 2,
-    "accumulate": 1,
-    "precision": "fp32",
     "learning_rate": 1e-2,
-    "schedule": "cosine",
     "warmup": 4,
-    "clip_norm": 1.0,
-    "dropout": 0.0,
-    "validation_windows": 2,
-    "bands": [],
 }
 
 
@@ -136,7 +122,7 @@ def test_a_diverged_run_loses_and_breaks_nothing(tmp_path: Path) -> None:
         finite = [math.isfinite(d) for d in study.deviations_per_seed(stability, "norm-t2", definition)]
         assert finite == [True, False]
     assert study.rankings(stability)["steadiest first"].unique().tolist() == ["linear < norm-t2"]
-    differences = study.step_of_appearance(study.curves(measured), "norm-t2", "linear")
+    differences = study.step_of_appearance(row_losses.curves(measured), "norm-t2", "linear")
     assert differences["ahead by"].notna().tolist() == [True, False, False]
     assert study.appeared(differences) == {"sign": 0, "since": None}
     assert set(study.layer_deviations(measured, 4).groupby("row").seed.nunique().items()) == {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from training_cases import classifier, config, fake_task
+from training_cases import Stop, classifier, config, fake_task, same
 
 from transnormer_lib.data import examples
 from transnormer_lib.training import trainer
@@ -17,9 +17,8 @@ from transnormer_lib.training.checkpoints import Checkpoints
 from transnormer_lib.training.config import DataConfig, OptimizerConfig, run_config, steps_of
 from transnormer_lib.training.evaluation import evaluate, labelled_batches
 from transnormer_lib.training.metrics import scores
-from transnormer_lib.training.records import CIRCUMSTANCES
 from transnormer_lib.training.store import RunStore, run_id
-from transnormer_lib.training.trainer import Trained, train
+from transnormer_lib.training.trainer import train
 
 CPU = torch.device("cpu")
 
@@ -159,27 +158,17 @@ def test_the_best_weights_are_those_of_the_first_best_evaluation(task: str, monk
     assert all(torch.equal(values, expected[name]) for name, values in trained.model.state_dict().items())
 
 
-class _Stop(Exception):
-    pass
-
-
-def _same(first: Trained, second: Trained) -> bool:
-    records = [{k: v for k, v in t.record.items() if k not in CIRCUMSTANCES} for t in (first, second)]
-    weights = [t.model.state_dict() for t in (first, second)]
-    return records[0] == records[1] and all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-
-
 @pytest.mark.parametrize("stop", [1, 4, 7])
 def test_a_stopped_classifier_goes_on_to_the_same_bits_and_the_same_best(stop: int, tmp_path: Path) -> None:
     run = classifier(steps=9, evaluations=3, accumulate=2, keep="best", measured_at_end=("test",), gradients="norms")
 
     def progress(step: int, _loss: float) -> None:
         if step == stop:
-            raise _Stop
+            raise Stop
 
-    with pytest.raises(_Stop):
+    with pytest.raises(Stop):
         train(run, progress, Checkpoints(tmp_path, steps=1))
-    assert _same(train(run, None, Checkpoints(tmp_path, steps=1)), train(run))
+    assert same(train(run, None, Checkpoints(tmp_path, steps=1)), train(run))
 
 
 def test_further_splits_are_measured_once_with_the_weights_kept(monkeypatch: pytest.MonkeyPatch) -> None:

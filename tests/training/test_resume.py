@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from training_cases import config
+from training_cases import Stop, config, same
 
 from transnormer_lib.training import trainer
 from transnormer_lib.training.checkpoints import Checkpoints
-from transnormer_lib.training.records import CIRCUMSTANCES
 from transnormer_lib.training.store import RunStore, run_id
 from transnormer_lib.training.trainer import Trained, train
 
@@ -37,26 +36,16 @@ def test_runs_killed_at_twenty_random_moments_end_as_undisturbed_ones_to_the_las
     assert all(o["sessions"] > 1 for o in killed if o["complete"])
 
 
-class _Stop(Exception):
-    pass
-
-
-def _same(first: Trained, second: Trained) -> bool:
-    records = [{k: v for k, v in t.record.items() if k not in CIRCUMSTANCES} for t in (first, second)]
-    weights = [t.model.state_dict() for t in (first, second)]
-    return records[0] == records[1] and all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-
-
 def _stopping_after(steps: int) -> Any:
     def progress(step: int, _loss: float) -> None:
         if step == steps:
-            raise _Stop
+            raise Stop
 
     return progress
 
 
 def _stop_and_go_on(folder: Path, run: Any, at: int, every: int = 2) -> Trained:
-    with pytest.raises(_Stop):
+    with pytest.raises(Stop):
         train(run, _stopping_after(at), Checkpoints(folder, steps=every))
     return train(run, None, Checkpoints(folder, steps=every))
 
@@ -82,8 +71,8 @@ def test_a_run_read_in_windows_resumes_too(tmp_path: Path, monkeypatch: pytest.M
 
     plain = train(config(gradients="norms"))
     monkeypatch.setattr(trainer._Training, "__init__", windowed)
-    assert _same(train(config(gradients="norms")), plain)
-    assert _same(_stop_and_go_on(tmp_path, config(gradients="norms"), 7), plain)
+    assert same(train(config(gradients="norms")), plain)
+    assert same(_stop_and_go_on(tmp_path, config(gradients="norms"), 7), plain)
 
 
 def test_an_interruption_when_a_checkpoint_is_due_writes_it_once(tmp_path: Path) -> None:
@@ -94,17 +83,17 @@ def test_an_interruption_when_a_checkpoint_is_due_writes_it_once(tmp_path: Path)
     with pytest.raises(KeyboardInterrupt):
         train(config(), interrupt, Checkpoints(tmp_path, steps=2))
     assert [path.name for path in tmp_path.iterdir()] == ["step-0000000004-of-1"]
-    assert _same(train(config(), None, Checkpoints(tmp_path, steps=2)), train(config()))
+    assert same(train(config(), None, Checkpoints(tmp_path, steps=2)), train(config()))
 
 
 def test_a_checkpoint_of_another_number_of_processes_is_named_and_left_to_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(_Stop):
+    with pytest.raises(Stop):
         train(config(), _stopping_after(7), Checkpoints(tmp_path, steps=2))
     (tmp_path / "step-0000000006-of-1").rename(tmp_path / "step-0000000006-of-4")
     capsys.readouterr()
-    assert _same(train(config(), None, Checkpoints(tmp_path, steps=2)), train(config()))
+    assert same(train(config(), None, Checkpoints(tmp_path, steps=2)), train(config()))
     error = capsys.readouterr().err
     assert "step-0000000006-of-4: written after 6 steps with processes=4, which would go on from there" in error
     assert error.endswith("; processes=1 begins the run anew\n")
@@ -113,7 +102,7 @@ def test_a_checkpoint_of_another_number_of_processes_is_named_and_left_to_them(
 
 
 def test_only_the_newest_checkpoint_is_kept_and_another_number_of_processes_starts_anew(tmp_path: Path) -> None:
-    with pytest.raises(_Stop):
+    with pytest.raises(Stop):
         train(config(), _stopping_after(7), Checkpoints(tmp_path, steps=2))
     assert [path.name for path in tmp_path.iterdir()] == ["step-0000000006-of-1"]
     assert Checkpoints(tmp_path).latest(processes=1) is not None
@@ -148,18 +137,18 @@ def test_an_interruption_leaves_a_checkpoint_of_the_step_it_came_in(
     assert [path.name for path in tmp_path.iterdir()] == ["step-0000000005-of-1"]
     resumed = train(config(), None, Checkpoints(tmp_path))
     assert resumed.record["sessions"] == 2
-    assert _same(resumed, plain)
+    assert same(resumed, plain)
 
 
 def test_a_checkpoint_of_other_code_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from transnormer_lib.training import store
 
     def stop(self: Any, *_: Any) -> None:
-        raise _Stop
+        raise Stop
 
     with monkeypatch.context() as patched:
         patched.setattr(trainer._Training, "result", stop)
-        with pytest.raises(_Stop):
+        with pytest.raises(Stop):
             RunStore(tmp_path, checkpoint_seconds=0.0).get(config())
     assert (tmp_path / f".partial-{run_id(config())}" / "checkpoints").exists()
     with monkeypatch.context() as patched:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from transnormer_lib.data import examples, tasks
 from transnormer_lib.data.tasks import TaskData
@@ -14,6 +15,19 @@ from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.config import ClassifierHead
 from transnormer_lib.training import store
 from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
+from transnormer_lib.training.records import CIRCUMSTANCES
+from transnormer_lib.training.trainer import Trained
+
+
+class Stop(Exception):
+    """A run is cut here."""
+
+
+def same(first: Trained, second: Trained) -> bool:
+    """Whether two runs left the same records, but for their circumstances, and the same weights to the last bit."""
+    records = [{k: v for k, v in t.record.items() if k not in CIRCUMSTANCES} for t in (first, second)]
+    weights = [t.model.state_dict() for t in (first, second)]
+    return records[0] == records[1] and all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 def config(name: str = "transnormer-t2", task: str = "causal", dropout: float = 0.1, **fields: Any) -> RunConfig:

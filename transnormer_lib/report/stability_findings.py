@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.analysis.paired import paired_difference
 from transnormer_lib.paper import tables
+from transnormer_lib.studies import row_losses
 from transnormer_lib.studies.gradient_stability import (
     Measured,
     bits_per_seed,
-    curves,
     label,
     learned,
     mean_deviations,
@@ -139,7 +139,7 @@ def conclusions(measured: Sequence[Measured], bigram: float, stability: "pd.Data
         f"Loss: every run of {', '.join(row for row in found if row not in behind) or 'no row'} is below the bigram "
         f"({bigram:.3f} bits); not so: {', '.join(behind) or 'none'}."
     ]
-    frame = curves(measured)
+    frame = row_losses.curves(measured)
     for better, worse in pairs(measured):
         lines.append(f"{better} against {worse}: {_difference(step_of_appearance(frame, better, worse).iloc[-1])}.")
     means = mean_deviations(stability)

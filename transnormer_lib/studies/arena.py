@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from transnormer_lib.analysis.paired import paired_difference
+from transnormer_lib.analysis import paired
 from transnormer_lib.paper import tables
 from transnormer_lib.studies import arena_recipes, classification
 from transnormer_lib.studies.arena_recipes import Setting
@@ -354,6 +354,7 @@ def section_5_2() -> dict[str, Any]:
 def conclusions(results: Results, short: Mapping[str, Mapping[str, float]]) -> list[str]:
     """What the scores say, in sentences with their figures; nothing about what was not run."""
     lines = []
+    how: dict[str, Any] = {"higher_is_better": True, "words": ("higher", "lower"), "unit": "points", "digits": 1}
     for task in results.tasks():
         scores = results.scores(task)
         floor_name = max(short[task], key=lambda name: short[task][name])
@@ -368,15 +369,6 @@ def conclusions(results: Results, short: Mapping[str, Mapping[str, float]]) -> l
         for row in OURS:
             for other in ("vanilla", "vanilla-matched", "linear-matched", "linear", "cosformer"):
                 if row in scores and other in scores:
-                    lines.append(_compared(task, row, other, scores))
+                    lines.append(f"{task}, {paired.compared(row, other, scores, **how)}")
     lines += [f"{task}: not run; {reason}" for task, reason in results.absent.items()]
     return lines
-
-
-def _compared(task: str, row: str, other: str, scores: Mapping[str, Sequence[float]]) -> str:
-    if len(scores[row]) < 2 or not all(map(math.isfinite, [*scores[row], *scores[other]])):
-        return f"{task}, {row} against {other}: no interval, which takes two seeds and runs that all finished."
-    ahead = paired_difference(scores[row], scores[other], higher_is_better=True)
-    says = "higher" if ahead.low > 0 else "lower" if ahead.high < 0 else "not told apart"
-    interval = f"95% in [{ahead.low:+.1f}, {ahead.high:+.1f}]"
-    return f"{task}, {row} against {other}: {says}; {ahead.mean:+.1f} points, {interval}."

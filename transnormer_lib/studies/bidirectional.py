@@ -16,7 +16,6 @@ from transnormer_lib.studies.language_models import final_bits, grid
 from transnormer_lib.training.config import RunConfig
 
 if TYPE_CHECKING:
-    import pandas as pd
     from torch import Tensor
 
     from transnormer_lib.analysis.masked_places import Guess, Sides
@@ -194,21 +193,6 @@ def held_out(corpus: "TextCorpus", length: int, limit: int) -> "Tensor":
     windows = len(tokens) // length
     chosen = [number * windows // min(limit, windows) * length for number in range(min(limit, windows))]
     return torch.stack([torch.tensor(tokens[at : at + length]).long() for at in chosen])
-
-
-def curves(measured: Sequence[Measured]) -> "pd.DataFrame":
-    """Validation loss at the waypoints and at the end as a tidy frame: row, seed, step, bits.
-
-    A run that diverged has infinite bits where it did not arrive.
-    """
-    import pandas as pd
-
-    lines = []
-    for m in measured:
-        reached = {point["step"]: point["bits_per_token"] for point in m.run.record["validation"]}
-        planned = sorted({*m.run.config.waypoints, m.run.config.steps})
-        lines += [{"row": m.row, "seed": m.seed, "step": s, "bits": reached.get(s, math.inf)} for s in planned]
-    return pd.DataFrame(lines)
 
 
 def table(measured: Sequence[Measured], ngrams: Mapping[str, float]) -> list[dict[str, Any]]:

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from transnormer_lib.analysis import paired
 from transnormer_lib.analysis.glue_average import COLUMNS, GlueAverage, glue_average
-from transnormer_lib.analysis.paired import paired_difference
 from transnormer_lib.studies import bidirectional, language_models
 from transnormer_lib.studies import glue_published as published
 from transnormer_lib.studies.glue import Column, Measured, Results, base_parameters, columns, fine_tuned
@@ -215,6 +215,7 @@ def effect_of_choosing(results: Results) -> list[dict[str, Any]]:
 def conclusions(results: Results, shortcuts: "Mapping[str, Shortcuts]") -> list[str]:
     """What the scores say, in sentences with their figures; nothing about rows that were not run."""
     lines = []
+    how: dict[str, Any] = {"higher_is_better": True, "words": ("ahead", "behind"), "unit": "points", "digits": 1}
     for column in results.columns:
         scores = by_label(results.measured, column)
         ranked = sorted(scores, key=lambda label: -mean(scores[label]))
@@ -228,16 +229,8 @@ def conclusions(results: Results, shortcuts: "Mapping[str, Shortcuts]") -> list[
             rows = ", ".join(above) if above else "no row"
             lines.append(f"{column.heading}: above the {name} ({floor[name]:.1f}) with every seed: {rows}.")
         lines += [
-            f"{column.heading}: {_compared(row, other, scores)}"
+            f"{column.heading}: {paired.compared(row, other, scores, **how)}"
             for row, other in _PAIRS
             if row in scores and other in scores
         ]
     return lines
-
-
-def _compared(row: str, other: str, scores: Mapping[str, Sequence[float]]) -> str:
-    if len(scores[row]) < 2 or not all(map(math.isfinite, [*scores[row], *scores[other]])):
-        return f"{row} against {other}: no interval, which takes two seeds and runs that all finished."
-    ahead = paired_difference(scores[row], scores[other], higher_is_better=True)
-    says = "ahead" if ahead.low > 0 else "behind" if ahead.high < 0 else "not told apart"
-    return f"{row} against {other}: {says}; {ahead.mean:+.1f} points, 95% in [{ahead.low:+.1f}, {ahead.high:+.1f}]."

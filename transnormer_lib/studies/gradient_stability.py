@@ -140,21 +140,6 @@ def missing(measured: Sequence[Measured], *rows: str) -> str:
     return f"decided at night: no runs here of {', '.join(absent)}" if absent else ""
 
 
-def curves(measured: Sequence[Measured]) -> "pd.DataFrame":
-    """Validation loss at the waypoints as a tidy frame: row, seed, step, bits (per masked token).
-
-    A run that diverged has infinite bits at the waypoints that it did not reach.
-    """
-    import pandas as pd
-
-    lines = []
-    for m in measured:
-        reached = {point["step"]: point["bits_per_token"] for point in m.run.record["validation"]}
-        planned = sorted({*m.run.config.waypoints, m.run.config.steps})
-        lines += [{"row": m.row, "seed": m.seed, "step": s, "bits": reached.get(s, math.inf)} for s in planned]
-    return pd.DataFrame(lines)
-
-
 def stability(measured: Sequence[Measured], warmup: int) -> "pd.DataFrame":
     """Every reading of the relative standard deviation as a tidy frame: row, seed, definition, deviation.
 

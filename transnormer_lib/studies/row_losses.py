@@ -2,9 +2,14 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from transnormer_lib.analysis.paired import paired_difference
+from transnormer_lib.analysis import paired
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from transnormer_lib.training.store import Run
 
 
 class OfARun(Protocol):
@@ -16,6 +21,9 @@ class OfARun(Protocol):
 
     @property
     def seed(self) -> int: ...
+
+    @property
+    def run(self) -> "Run": ...
 
 
 def by_row(measured: Sequence[OfARun], field: str = "validation") -> dict[str, list[float]]:
@@ -77,9 +85,20 @@ def order(bits: Mapping[str, Sequence[float]], published: Callable[[str], float 
 
 def compared(row: str, other: str, bits: Mapping[str, Sequence[float]]) -> str:
     """How far ``row`` is from ``other``, with the interval of the paired difference."""
-    if len(bits[row]) < 2 or not all(map(math.isfinite, [*bits[row], *bits[other]])):
-        return f"{row} against {other}: no interval, which takes two seeds and runs that all finished."
-    ahead = paired_difference(bits[row], bits[other], higher_is_better=False)
-    says = "lower loss" if ahead.low > 0 else "higher loss" if ahead.high < 0 else "not told apart"
-    change = f"{-ahead.mean:+.3f} bits, 95% in [{-ahead.high:+.3f}, {-ahead.low:+.3f}]"
-    return f"{row} against {other}: {says}; {change}."
+    words = ("lower loss", "higher loss")
+    return paired.compared(row, other, bits, higher_is_better=False, words=words, unit="bits", digits=3)
+
+
+def curves(measured: Sequence[OfARun]) -> "pd.DataFrame":
+    """Validation loss at the waypoints and at the end as a tidy frame: row, seed, step, bits per counted token.
+
+    A run that diverged has infinite bits where it did not arrive.
+    """
+    import pandas as pd
+
+    lines = []
+    for m in measured:
+        reached = {point["step"]: point["bits_per_token"] for point in m.run.record["validation"]}
+        planned = sorted({*m.run.config.waypoints, m.run.config.steps})
+        lines += [{"row": m.row, "seed": m.seed, "step": s, "bits": reached.get(s, math.inf)} for s in planned]
+    return pd.DataFrame(lines)

@@ -1,0 +1,43 @@
+"""What the tests of the language-model studies share: the parameters of a run that takes no time."""
+
+from dataclasses import asdict
+from typing import Any
+
+from transnormer_lib.models.config import ModelConfig
+
+# Those that every language-model study reads.
+LANGUAGE_MODEL: dict[str, Any] = {
+    "corpus": "wikipedia",
+    "vocabulary": "bytes",
+    "task": "masked",
+    "dim": 8,
+    "heads": 2,
+    "layers": 2,
+    "block_size": 4,
+    "init": "fairseq",
+    "length": 8,
+    "steps": 2,
+    "batch_size": 2,
+    "accumulate": 1,
+    "precision": "fp32",
+    "learning_rate": 1e-3,
+    "schedule": "cosine",
+    "warmup": 0,
+    "clip_norm": 1.0,
+    "dropout": 0.0,
+    "validation_windows": 2,
+    "bands": [],
+}
+ROWS: dict[str, Any] = {
+    "architectures": ["vanilla", "linear", "transnormer-t1", "transnormer-t2"],
+    "controls": ["vanilla-matched", "linear-matched"],
+    "released": ["transnormer-t1", "transnormer-t2", "linear-matched"],
+    "seeds": [1, 0],
+}
+ATTENTION = {"attention", "attention_options"}
+
+
+def differing(a: ModelConfig, b: ModelConfig) -> set[str]:
+    """The fields in which two models differ."""
+    ours, theirs = asdict(a), asdict(b)
+    return {name for name in ours if ours[name] != theirs[name]}
