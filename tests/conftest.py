@@ -38,6 +38,16 @@ def sample_root() -> Path:
     return _PLACE_OF_SAMPLES
 
 
+@pytest.fixture
+def no_real_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No data root, an empty cache of the Hub, no network."""
+    from huggingface_hub import constants  # read from the environment once, when it is first imported
+
+    monkeypatch.delenv("TRANSNORMER_DATA_ROOT", raising=False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Refuse a name that holds an address: it differs between workers, which then cannot share the tests out."""
     unstable = [item.nodeid for item in items if re.search(r"\b0x[0-9a-f]{6,}", item.nodeid)]

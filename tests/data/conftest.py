@@ -15,16 +15,12 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def data_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data_root(no_real_data: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty data root, an empty cache, an empty cache of the Hub, and no network."""
-    from huggingface_hub import constants
-
     root = tmp_path / "root"
     root.mkdir()
     monkeypatch.setenv("TRANSNORMER_DATA_ROOT", str(root))
     monkeypatch.setenv("TRANSNORMER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     return root
 
 

@@ -8,7 +8,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from transnormer_lib.data.batches import IGNORE
 from transnormer_lib.models.architectures import architecture, names
-from transnormer_lib.models.config import Kind, ModelConfig
+from transnormer_lib.models.classifier import build_classifier, with_head
+from transnormer_lib.models.config import ClassifierHead, Kind, ModelConfig
 from transnormer_lib.models.flops import forward_flops, training_flops
 from transnormer_lib.models.language_model import build_model
 
@@ -31,12 +32,16 @@ def config(name: str, kind: Kind, **fields: object) -> ModelConfig:
     )
 
 
+def countable(config: ModelConfig) -> ModelConfig:
+    """torch's counter does not know the fused attention of the CPU: the eager form has the same products."""
+    if "softmax" not in config.attention:
+        return config
+    return replace(config, attention_options={**config.attention_options, "softmax": {"impl": "reference"}})
+
+
 def counted(config: ModelConfig, length: int, backward: bool) -> tuple[int, float]:
     """Operations on one sequence of which a sixth of the positions is predicted by an encoder."""
-    # torch's counter does not know the fused attention of the CPU: the eager form has the same products.
-    if "softmax" in config.attention:
-        config = replace(config, attention_options={**config.attention_options, "softmax": {"impl": "reference"}})
-    model = build_model(config, seed=0)
+    model = build_model(countable(config), seed=0)
     ids = torch.randint(37, (1, length), generator=torch.Generator().manual_seed(0))
     targets = ids.clone()
     if config.kind == "encoder":
@@ -96,3 +101,14 @@ def with_layers(name: str, layers: int) -> ModelConfig:
     return architecture(
         name, kind="decoder", vocab_size=37, max_length=LENGTH, dim=16, heads=2, layers=layers, block_size=12
     )
+
+
+@pytest.mark.parametrize("pairs", [False, True], ids=["one", "pairs"])
+@pytest.mark.parametrize("name", ["vanilla", "linear", "transnormer-t2", "flash"])
+def test_operations_of_a_classifier_are_those_that_torch_counts(name: str, pairs: bool) -> None:
+    model, head = config(name, "encoder"), ClassifierHead(classes=3, pairs=pairs)
+    classifier = build_classifier(with_head(countable(model), head), seed=0)
+    ids = torch.randint(model.vocab_size, (1, 2, LENGTH) if pairs else (1, LENGTH))
+    with FlopCounterMode(display=False) as counter:
+        classifier(ids)
+    assert forward_flops(model, LENGTH, head=head) == counter.get_total_flops()

@@ -82,12 +82,10 @@ def test_a_pattern_that_no_run_matches_is_a_mistake(project: Project) -> None:
         sweep(project, "quick", [STUDY], "x")
 
 
+@pytest.mark.usefixtures("no_real_data")
 def test_a_run_without_data_costs_only_itself(
-    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
-    monkeypatch.delenv("TRANSNORMER_DATA_ROOT", raising=False)
     plain, seen = studies.runs, []
 
     def with_absent(*arguments: Any) -> Any:

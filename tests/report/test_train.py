@@ -101,14 +101,6 @@ def test_an_interruption_ends_every_process_and_waits_for_it(project: Project, m
     assert sorted(run for process in processes for run in process.runs) == [f"{STUDY}:{n}" for n in range(4)]
 
 
-@pytest.fixture
-def no_real_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a data root nor anything of the Hub."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
-    monkeypatch.delenv("TRANSNORMER_DATA_ROOT", raising=False)
-
-
 @pytest.mark.usefixtures("no_real_data")
 def test_data_that_is_not_here_is_said_in_one_line(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     set_parameters(project, {"corpus": "wikitext-103", "vocabulary": "wikitext-103-words"})

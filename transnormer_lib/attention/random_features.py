@@ -89,7 +89,9 @@ class RandomProjection(KeepsFloat32):
         if self.omega.is_meta:
             return
         self._take(generator)
-        self._count(int(torch.randint(_SEEDS, (), generator=generator, device="cpu")), 0, 0)
+        self._counts = int(torch.randint(_SEEDS, (), generator=generator, device="cpu")), 0, 0
+        for buffer, value in zip((self.seed, self.draws, self.passes), self._counts, strict=True):
+            buffer.fill_(value)
 
     def passed(self) -> None:
         """A forward pass in training begins."""
@@ -105,18 +107,14 @@ class RandomProjection(KeepsFloat32):
         if passes >= self.redraw_interval:
             draws, passes = draws + 1, 0
             self._take(torch.Generator().manual_seed(seed + draws))
-        self._count(seed, draws, passes + 1)
+            self.draws.fill_(draws)
+        self._counts = seed, draws, passes + 1
+        self.passes.fill_(passes + 1)
 
     def _take(self, generator: torch.Generator | None) -> None:
         # A new tensor: an earlier pass may still need the old one for its gradient.
         with torch.inference_mode(False), torch.no_grad():
             self.omega = self._draw(generator).to(self.omega.device, self.omega.dtype)
-
-    def _count(self, seed: int, draws: int, passes: int) -> None:
-        self._counts = seed, draws, passes
-        self.seed.fill_(seed)
-        self.draws.fill_(draws)
-        self.passes.fill_(passes)
 
     def _draw(self, generator: torch.Generator | None) -> Tensor:
         *heads, count, dim = self.shape

@@ -75,6 +75,7 @@ def evaluation_batches(
     length: int | None = None,
     multiple: int = MULTIPLE,
     limit: int | None = None,
+    rows: NDArray[np.int64] | None = None,
     in_order: bool = False,
 ) -> Iterator[Batch]:
     """Every example once; the last batch may have fewer.
@@ -82,7 +83,7 @@ def evaluation_batches(
     Sequences of like length come together, longest first, so that little is padded and the first batch shows whether
     memory suffices; ``in_order`` gives them as they stand in ``examples``. ``limit`` takes that many examples,
     drawn at random and always the same ones, where there are more: every second example of a task that comes in twins
-    would be of one class.
+    would be of one class. ``rows`` [n] names the examples instead.
 
     Raises:
         ValueError: a number is out of range, or a sequence is longer than ``length``.
@@ -90,7 +91,7 @@ def evaluation_batches(
     padding = _checked(examples, Padding(pad_id, length, multiple), batch_size)
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit!r}: must be at least 1")
-    chosen = chosen_rows(len(examples), limit, "evaluation")
+    chosen = chosen_rows(len(examples), limit, "evaluation") if rows is None else rows
     if not in_order:
         chosen = chosen[np.argsort(-_longest(examples)[chosen], kind="stable")]
     groups = [chosen[first : first + batch_size] for first in range(0, chosen.size, batch_size)]

@@ -36,19 +36,24 @@ class ClassifierConfig(ClassifierHead):
             raise ValueError(f"model.kind={self.model.kind!r}: must be 'encoder'")
 
 
+def head_of(config: ClassifierConfig) -> nn.Sequential:
+    """What stands above the pooled encoder."""
+    width = config.head_width or 2 * config.model.dim
+    return nn.Sequential(
+        nn.Linear(config.model.dim * (4 if config.pairs else 1), width),
+        nn.ReLU(),
+        nn.Dropout(config.head_dropout),
+        nn.Linear(width, config.classes),
+    )
+
+
 class Classifier(Backbone):
     """Logits [B, C] of sequences or, with ``pairs``, of pairs of them. ``generator`` fixes the first weights."""
 
     def __init__(self, config: ClassifierConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config.model)
         self.classifier_config = config
-        width = config.head_width or 2 * config.model.dim
-        self.head = nn.Sequential(
-            nn.Linear(config.model.dim * (4 if config.pairs else 1), width),
-            nn.ReLU(),
-            nn.Dropout(config.head_dropout),
-            nn.Linear(width, config.classes),
-        )
+        self.head = head_of(config)
         self.reset_parameters(generator)
 
     def reset_head(self, generator: torch.Generator | None) -> None:

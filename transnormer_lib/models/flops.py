@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from transnormer_lib.models.blocks import Block
+from transnormer_lib.models.classifier import head_of, with_head
 from transnormer_lib.models.config import ClassifierHead, ModelConfig
 from transnormer_lib.models.language_model import MaskedLMHead
 
@@ -27,13 +28,12 @@ def forward_flops(
     with torch.device("meta"):  # the shapes alone; one block of each mechanism, since those of a kind cost the same
         blocks = {mechanism: Block(config, mechanism) for mechanism in set(config.attention)}
         vocabulary_head = MaskedLMHead(config) if config.kind == "encoder" and head is None else None
+        class_head = None if head is None else head_of(with_head(config, head))
     for mechanism, count in Counter(config.attention).items():
         block = blocks[mechanism]
         operations += count * (block.mechanism.flops(length) + 2 * length * _weights(block))
-    if head is not None:
-        width, towers = head.head_width or 2 * config.dim, 2 if head.pairs else 1
-        inputs = config.dim * (4 if head.pairs else 1)
-        return towers * operations + 2 * (inputs * width + width * head.classes)
+    if head is not None and class_head is not None:
+        return (2 if head.pairs else 1) * operations + 2 * _weights(class_head)
     predicted, projected = length, config.vocab_size * config.dim
     if vocabulary_head is not None:
         predicted, projected = max(round(length * predicted_share), 1), projected + _weights(vocabulary_head)

@@ -23,6 +23,7 @@ from transnormer_lib.report.progress import say
 from transnormer_lib.report.project import INTERRUPTED, Project, UserMistake, find_project
 from transnormer_lib.report.records import Outcome, write_record
 from transnormer_lib.report.signals import ENDING, on_ending, undisturbed
+from transnormer_lib.report.verdicts import ON_REAL_DATA
 
 _DEAD = "the kernel died (killed, or out of memory)"
 
@@ -170,7 +171,7 @@ def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str,
         outcome.error, outcome.mistake = str(problem), True
     except DataAbsent as problem:
         # What needs no download is never absent for a good reason.
-        outcome.status = "no data" if preset.scale in ("gpu", "paper") else "failed"
+        outcome.status = "no data" if preset.scale in ON_REAL_DATA else "failed"
         outcome.error = str(problem)
     except NotebookFailed as problem:
         outcome.error = str(problem)

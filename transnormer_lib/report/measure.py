@@ -13,12 +13,9 @@ from typing import Any
 from transnormer_lib.paper.claims import Claim, by_id, load
 from transnormer_lib.report.cards import claim_card, claim_line
 from transnormer_lib.report.values import plain
-from transnormer_lib.report.verdicts import SCALES, Judgement, judge
+from transnormer_lib.report.verdicts import ON_REAL_DATA, SCALES, Judgement, judge
 
 MIME = "application/vnd.transnormer.measurement+json"
-
-
-_ON_REAL_DATA = ("gpu", "paper")  # scales that train on the published data
 
 
 class Recorded:
@@ -127,7 +124,7 @@ class Measurements:
         ``notes`` say what differs from the published data. Where real data may decide, a number is not judged then.
         """
         self._expect(claim, "number")
-        if notes and self.scale in _ON_REAL_DATA:
+        if notes and self.scale in ON_REAL_DATA:
             return self.not_run(claim, f"measured on other data than the published ones: {'; '.join(notes)}")
         values = _numbers(claim, "value", value if _is_sequence(value) else [value])
         if seeds is not None and _is_sequence(value):
@@ -155,7 +152,7 @@ class Measurements:
         """
         self._expect(claim, "ordering")
         samples = [note for note in notes if note.startswith("sample")]
-        if samples and self.scale in _ON_REAL_DATA:
+        if samples and self.scale in ON_REAL_DATA:
             return self.not_run(claim, f"measured on a part of the published data: {'; '.join(samples)}")
         sides = {"better": _numbers(claim, "better", better), "worse": _numbers(claim, "worse", worse)}
         _check_lengths(claim, seeds, sides)

@@ -77,11 +77,17 @@ def shares(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[str,
     starts from: so no job waits, on a core of its own, for another that trains the same run. :func:`shares_of` says
     which shares a notebook depends on.
     """
-    wanted, after = _missing(project, preset_name, jobs), {}
+    return _cut(_missing(project, preset_name, jobs), project.preset(preset_name).runs_per_job)
+
+
+def _cut(wanted: Mapping[str, _Lacking], runs_per_job: int) -> dict[str, Share]:
+    after: dict[str, str] = {}
     maker = {identity: identity for identity in wanted}  # a start that no notebook lists is made by who needs it first
     for identity, run in wanted.items():
         if run.start is not None:
-            after[identity] = maker.setdefault(run.start, identity)
+            first = maker.setdefault(run.start, identity)
+            if first != identity:
+                after[identity] = first
     levels: dict[int, list[str]] = {}
     for identity in wanted:
         levels.setdefault(_level(identity, after), []).append(identity)
@@ -89,10 +95,10 @@ def shares(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[str,
     share_of: dict[str, str] = {}
     for level in sorted(levels):
         members = levels[level]
-        count = ceil(len(members) / project.preset(preset_name).runs_per_job)
+        count = ceil(len(members) / runs_per_job)
         for mine in (members[number::count] for number in range(count)):
             name = str(len(found))
-            waits = {share_of[after[run]] for run in mine if level and after[run] != run}
+            waits = {share_of[after[run]] for run in mine if run in after}
             found[name] = Share([wanted[run].places[0] for run in mine], sorted(waits, key=int))
             share_of |= dict.fromkeys(mine, name)
     return found
@@ -100,14 +106,17 @@ def shares(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[str,
 
 def _level(identity: str, after: Mapping[str, str]) -> int:
     """How many runs come before this one, each starting from the last."""
-    before = after.get(identity, identity)
-    return 0 if before == identity else 1 + _level(before, after)
+    return 1 + _level(after[identity], after) if identity in after else 0
 
 
 def shares_of(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[str, list[str]]:
     """The shares that each notebook waits for."""
     wanted = _missing(project, preset_name, jobs)
-    share_of = {place: name for name, share in shares(project, preset_name, jobs).items() for place in share.runs}
+    return _waits(wanted, _cut(wanted, project.preset(preset_name).runs_per_job), jobs)
+
+
+def _waits(wanted: Mapping[str, _Lacking], cut: Mapping[str, Share], jobs: Sequence[Job]) -> dict[str, list[str]]:
+    share_of = {place: name for name, share in cut.items() for place in share.runs}
     waits: dict[str, set[str]] = {job.notebook: set() for job in jobs}
     for run in wanted.values():
         for notebook, _ in run.places:
@@ -169,7 +178,9 @@ def run(project: Project, preset: str, stale: Sequence[Job], cores: int, extra: 
 
 def _snakemake(project: Project, preset: str, stale: Sequence[Job], cores: int, extra: Sequence[str]) -> int:
     out, gpu = project.report_dir(preset), project.preset(preset).device == "gpu"
-    waits = shares_of(project, preset, stale)
+    wanted = _missing(project, preset, stale)
+    cut = _cut(wanted, project.preset(preset).runs_per_job)
+    waits = _waits(wanted, cut, stale)
     jobs = {job.notebook: {"digest": job.digest, "shares": waits[job.notebook]} for job in stale}
     plan_file = out / ".plan.json"
     write_json(
@@ -180,7 +191,7 @@ def _snakemake(project: Project, preset: str, stale: Sequence[Job], cores: int, 
             "python": sys.executable,
             "gpu": gpu,
             "jobs": jobs,
-            "shares": {name: asdict(share) for name, share in shares(project, preset, stale).items()},
+            "shares": {name: asdict(share) for name, share in cut.items()},
         },
     )
     return snakemake(project, plan_file, "all", cores, extra, out / "snakemake.log")

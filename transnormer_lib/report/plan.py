@@ -131,11 +131,7 @@ def _with_starts(configs: "Sequence[RunConfig]") -> "dict[str, RunConfig]":
     """The runs by what they are, before each the one that it starts from."""
     found: dict[str, RunConfig] = {}
     for config in configs:
-        chain: list[RunConfig] = []
-        start: RunConfig | None = config
-        while start is not None:
-            chain.insert(0, start)
-            start = start.start_from
+        chain = config.chain()
         for number, run in enumerate(chain):
             # Bands are no part of a run: notebooks may expect different losses of one.
             found.setdefault(repr([earlier.identity() for earlier in chain[: number + 1]]), run)
@@ -146,9 +142,7 @@ def _is_stored(config: "RunConfig", store: Path) -> bool:
     """Whether a run of this config, made by today's code, is there; the data is known by the run's own record of it."""
     from transnormer_lib.training.store import run_id
 
-    sources, start = {config.data.source}, config.start_from
-    while start is not None:
-        sources, start = sources | {start.data.source}, start.start_from
+    sources = {run.data.source for run in config.chain()}
     for record in store.glob(f"{config.name}-*/record.json"):
         fingerprints = json.loads(record.read_text())["data"]
         if sources <= set(fingerprints) and record.parent.name == run_id(config, fingerprints):

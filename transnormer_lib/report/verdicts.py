@@ -24,6 +24,7 @@ from transnormer_lib.paper.claims import Claim, Scale
 from transnormer_lib.report.values import rounded, shown
 
 SCALES: tuple[str, ...] = get_args(Scale)  # smallest first
+ON_REAL_DATA = ("gpu", "paper")  # those that train on the published data
 SUCCESSES = ("verified", "reproduced")
 FAILURES = ("refuted", "not reproduced")
 # The order in which the report shows verdicts: what failed, what is missing, what is not decided, what

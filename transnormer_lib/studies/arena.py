@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.analysis import paired
 from transnormer_lib.paper import tables
-from transnormer_lib.studies import arena_recipes, classification
+from transnormer_lib.studies import arena_recipes, classification, row_losses
 from transnormer_lib.studies.arena_recipes import Setting
 from transnormer_lib.studies.classification import Absent
 from transnormer_lib.studies.language_models import grid
@@ -92,9 +92,12 @@ def data(task: str, parameters: Mapping[str, Any]) -> DataConfig:
 
 def run(task: str, row: str, seed: int, parameters: Mapping[str, Any]) -> RunConfig:
     """One training run; its weights are those of the best validation, with which the test split is measured."""
+    from transnormer_lib.data.tasks import task_definition
+    from transnormer_lib.data.vocabulary import vocabulary_size
+
     chosen, recipe = setting(task, parameters), parameters["recipe"]
     cut = data(task, parameters)
-    ids = classification.vocabulary_size(task, cut.vocabulary, cut.corpus)
+    ids = task_definition(task).symbols or vocabulary_size("bytes")
     optimizer = OptimizerConfig(
         learning_rate=chosen.learning_rate,
         schedule="onecycle" if recipe == "paper" else "cosine",
@@ -162,11 +165,7 @@ class Results:
 
     def scores(self, task: str, split: str = "test") -> dict[str, list[float]]:
         """Accuracies in percent by row, one per seed in the order of the seeds: what a paired ordering needs."""
-        found: dict[str, list[float]] = {}
-        for m in sorted(self.measured, key=lambda m: m.seed):
-            if m.task == task:
-                found.setdefault(m.row, []).append(getattr(m, split))
-        return {row: found[row] for row in dict.fromkeys(m.row for m in self.measured if m.task == task)}
+        return row_losses.by_row([m for m in self.measured if m.task == task], split)
 
 
 def load(parameters: Mapping[str, Any]) -> "tuple[dict[str, TaskData], dict[str, str]]":
@@ -190,8 +189,7 @@ def measure(parameters: Mapping[str, Any], store: "RunStore") -> Results:
     for (task, row, seed), config in zip(_places(parameters), runs(parameters), strict=True):
         if task in absent:
             continue
-        made = classification.train(config, store)
-        assert not isinstance(made, Absent)  # the data were there a moment ago
+        made = store.get(config)
         measured.append(Measured(task, row, seed, *_scores(made), made))
     return Results(tuple(measured), absent)
 

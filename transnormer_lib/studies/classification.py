@@ -12,20 +12,6 @@ if TYPE_CHECKING:
     from transnormer_lib.training.store import Run, RunStore
 
 
-def vocabulary_size(task: str, vocabulary: str, corpus: str) -> int:
-    """The number of ids of a task's tokens. Reads no data, so that a run can be planned without them.
-
-    ``vocabulary`` and ``corpus`` matter for tasks of free text alone; others have tokens of their own.
-    """
-    from transnormer_lib.data.tasks import task_definition
-    from transnormer_lib.data.text import corpus_vocabulary_size
-
-    definition = task_definition(task)
-    if definition.alphabet == "symbols":
-        return definition.symbols
-    return corpus_vocabulary_size(corpus, vocabulary if definition.alphabet == "text" else "bytes")
-
-
 def run(
     name: str, model: ModelConfig, data: DataConfig, optimizer: OptimizerConfig, head: Mapping[str, Any], **fields: Any
 ) -> RunConfig:

@@ -247,6 +247,10 @@ class RunConfig:
         evenly = {round(self.steps * k / self.evaluations) for k in range(1, self.evaluations + 1)}
         return frozenset(evenly - {0} | set(self.waypoints) | ({0} if self.steps == 0 else set()))
 
+    def chain(self) -> "tuple[RunConfig, ...]":
+        """The runs that it starts from, the first of all first, then itself."""
+        return (*(self.start_from.chain() if self.start_from else ()), self)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, the inverse of :func:`run_config`."""
         return asdict(self)

@@ -3,7 +3,7 @@ scores.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -107,15 +107,13 @@ def check_splits(config: RunConfig, data: "TextCorpus | TaskData") -> None:
 
     Raises :class:`RunRefused` for a split that there is not, ``DataUnavailable`` for one that this machine lacks.
     """
+    names: Collection[str] = data.tokens if isinstance(data, TextCorpus) else data.splits
+    parts: Collection[str] = () if isinstance(data, TextCorpus) else names  # a task's split may have two
+    absent: Mapping[str, str] = {} if isinstance(data, TextCorpus) else data.absent
     for split in config.measured_at_end:
-        if not isinstance(data, TextCorpus) and split in data.absent:
-            raise DataUnavailable(f"measured_at_end={split!r}: {data.absent[split]}")
-        try:
-            known = split in data.tokens if isinstance(data, TextCorpus) else bool(measured_splits(data, split))
-        except ValueError:
-            known = False
-        if not known:
-            names = data.tokens if isinstance(data, TextCorpus) else data.splits
+        if split in absent:
+            raise DataUnavailable(f"measured_at_end={split!r}: {absent[split]}")
+        if split not in names and not any(name.startswith(f"{split}_") for name in parts):
             raise RunRefused(f"measured_at_end={split!r}: must be one of {', '.join(map(repr, names))}")
 
 
@@ -162,16 +160,14 @@ def labelled_batches(config: RunConfig, task: "TaskData", split: str, number: in
     from transnormer_lib.data import classification_batches
     from transnormer_lib.data.task_kinds import generator
 
-    examples, limit = task.splits[split], config.evaluation_examples
-    batch_size, padded = config.data.batch_size // config.accumulate, padding(config, task)
-    if limit is None or config.evaluation_part == "spread" or limit >= len(examples):
-        return classification_batches.evaluation_batches(examples, batch_size=batch_size, limit=limit, **padded)
-    # Not as they are stored: IMDb is sorted by label, and a part of it would hold one class.
-    order = generator("evaluation", "moving").permutation(len(examples))
-    chosen = order[(number * limit + np.arange(limit)) % len(examples)]
-    groups = [chosen[first : first + batch_size] for first in range(0, limit, batch_size)]
-    form = classification_batches.Padding(**padded)
-    return (classification_batches.collate(examples, group, form) for group in groups)
+    examples, limit, rows = task.splits[split], config.evaluation_examples, None
+    if limit is not None and config.evaluation_part == "moving" and limit < len(examples):
+        # Not as they are stored: IMDb is sorted by label, and a part of it would hold one class.
+        order = generator("evaluation", "moving").permutation(len(examples))
+        rows = order[(number * limit + np.arange(limit)) % len(examples)]
+    batch_size = config.data.batch_size // config.accumulate
+    options = padding(config, task)
+    return classification_batches.evaluation_batches(examples, batch_size=batch_size, limit=limit, rows=rows, **options)
 
 
 def better(task: "TaskData | None", result: dict[str, float], best: dict[str, float]) -> bool:

@@ -4,14 +4,12 @@ from collections.abc import Callable, Sequence
 
 from numpy.typing import NDArray
 
-METRICS = ("accuracy", "f1", "matthews")
-
 
 def scores(metrics: Sequence[str], predicted: NDArray, labels: NDArray) -> dict[str, float]:
     """Each of ``metrics`` for the classes ``predicted`` [n] where ``labels`` [n] are right, in [0, 1] or [-1, 1].
 
     ``f1`` is that of class 1, as GLUE measures MRPC; where no example is, or is taken for, class 1 it is 0. Matthews'
-    correlation of a constant is 0. Raises ValueError for a metric that is none of :data:`METRICS`.
+    correlation of a constant is 0. Raises ValueError for a metric that is none of these.
     """
     from sklearn import metrics as library
 
@@ -22,5 +20,5 @@ def scores(metrics: Sequence[str], predicted: NDArray, labels: NDArray) -> dict[
     }
     for name in metrics:
         if name not in functions:
-            raise ValueError(f"metrics={name!r}: must be one of {', '.join(map(repr, METRICS))}")
+            raise ValueError(f"metrics={name!r}: must be one of {', '.join(map(repr, functions))}")
     return {name: float(functions[name](labels, predicted)) for name in metrics}

@@ -294,7 +294,7 @@ class _Training:
     def _kept(self) -> nn.Module:
         """The model that the run leaves, on the CPU in evaluation mode."""
         if self.best or shards(self.accelerator):
-            trained = build(replace(self.config, start_from=None))
+            trained = build(self.config)
             trained.load_state_dict(self.best or whole_state(self.local))
             return trained.eval()
         return self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False).cpu().eval()
