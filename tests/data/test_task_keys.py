@@ -10,7 +10,9 @@ from transnormer_lib.data import (
     chunks,
     examples,
     glue,
+    listops,
     lra,
+    pathfinder,
     sentences,
     tables,
     task_kinds,
@@ -30,6 +32,8 @@ from transnormer_lib.data.tasks import load_task
             for name in ("listops", "pathfinder")
             for module in (lra, chunks, examples, task_kinds, tasks)
         ),
+        ("listops", listops),
+        ("pathfinder", pathfinder),
         ("sentence-order", sentences),
         ("sentence-order", wikipedia),
         ("sentence-order", vocabulary),

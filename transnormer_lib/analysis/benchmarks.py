@@ -6,7 +6,6 @@ of one machine are no property of the code. Shapes: B batch, H heads, N length, 
 
 import json
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -217,13 +216,9 @@ def _batch_seconds(size: Size, rounds: int) -> float:
 
 def _median_seconds(step: Callable[[], object], rounds: int) -> float:
     """Of ``rounds`` calls, after one that is not counted."""
-    step()
-    seconds = []
-    for _ in range(rounds):
-        started = time.perf_counter()
-        step()
-        seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds)
+    from transnormer_lib.analysis.norm_speed import interleaved
+
+    return statistics.median(interleaved({"": step}, rounds=rounds, repeats=1)[""])
 
 
 def _training_step(name: str, size: Size) -> Callable[[], None]:

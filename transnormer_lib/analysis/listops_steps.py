@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from transnormer_lib.data import listops
 
-_FIRST_DIGIT = listops.VOCABULARY.index("0")
-
 
 @dataclass(frozen=True)
 class Step:
@@ -47,7 +45,7 @@ def steps(tokens: NDArray[Any]) -> list[Step]:
             value, place = result(operator, values), (found[children[0]].place + found[children[-1]].place) / 2
         else:
             number, operator, first, values = count, "", at, ()
-            value, place = int(tokens[at]) - _FIRST_DIGIT, float(digits)
+            value, place = int(word), float(digits)
             count, digits = count + 1, digits + 1
             if opened:
                 opened[-1][3].append(number)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from transnormer_lib.data.batches import IGNORE, Batch
 from transnormer_lib.data.masking import MaskingConfig
-from transnormer_lib.models.language_model import LanguageModel, MaskedLMHead
+from transnormer_lib.models.language_model import LanguageModel
 
 # What can stand at a selected place. A random token that happens to be the right one counts as the token itself.
 INPUTS = ("the mask", "another token", "the token itself")
@@ -155,8 +155,7 @@ def difference_of_forms(model: LanguageModel, input_ids_BN: Tensor) -> float:
 
 def _logits(model: LanguageModel, input_ids_BN: Tensor, places_BN: Tensor) -> Tensor:
     """Logits [C, V] of the places alone: those of a whole batch would not fit with a large vocabulary."""
-    hidden, _ = model.hidden(input_ids_BN)
-    if not isinstance(model.head, MaskedLMHead):
+    if model.config.kind != "encoder":
         raise ValueError(f"kind={model.config.kind!r}: only an encoder fills gaps")
-    output = model.embedding.weight if model.output is None else model.output
-    return model.head(hidden[places_BN], output)
+    hidden, _ = model.hidden(input_ids_BN)
+    return model.logits(hidden[places_BN])

@@ -53,7 +53,7 @@ def _bags(examples: Examples, index: NDArray[np.int64], vocab_size: int) -> Any:
     """Sparse [n, features]: log(1 + count) of every token and log of the length."""
     from scipy.sparse import csr_matrix, hstack
 
-    of = index if not examples.pairs else (2 * index[:, None] + np.arange(2)).reshape(-1)
+    of = examples.sequences_of(index)
     tokens = np.concatenate([examples.sequence(sequence) for sequence in of.tolist()]).astype(np.int64)
     lengths = examples.lengths[of]
     ends = np.concatenate([[0], lengths.cumsum()])

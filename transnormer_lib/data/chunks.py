@@ -36,7 +36,7 @@ def in_chunks(
     if seed >= _SEEDS:
         raise ValueError(f"seed={seed!r}: must be below 2**32")
     sizes = [min(size, count - start) for start in range(0, count, size)]
-    processes = min(workers or _cores(), len(sizes))
+    processes = min(workers or cores(), len(sizes))
     if processes == 1:
         return (_part(make, seed, chunk, n) for chunk, n in enumerate(sizes))
     # joblib's processes start clean (no fork of a process that runs torch's threads), need no `if __name__` guard in
@@ -52,5 +52,6 @@ def _part(make: Callable[[np.random.Generator, int], Part], seed: int, chunk: in
     return make(np.random.default_rng([seed, chunk]), n)
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Those that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -100,7 +100,7 @@ def evaluation_batches(
 
 def collate(examples: Examples, index: NDArray[np.int64], padding: Padding) -> Batch:
     """The examples ``index`` [B] as one padded batch."""
-    rows = (2 * index[:, None] + np.arange(2)).reshape(-1) if examples.pairs else index
+    rows = examples.sequences_of(index)
     starts, ends = examples.offsets[rows], examples.offsets[rows + 1]
     lengths = ends - starts
     width = padding.padded(int(lengths.max()))

@@ -59,6 +59,10 @@ class Examples:
         """[S]: the tokens of each sequence."""
         return np.diff(self.offsets)
 
+    def sequences_of(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers of the sequences of the examples ``index`` [n]: [n], of pairs [2n]."""
+        return (2 * index[:, None] + np.arange(2)).reshape(-1) if self.pairs else index
+
     def sequence(self, index: int) -> NDArray[Any]:
         """The tokens of sequence ``index``, one of the S."""
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
@@ -84,11 +88,6 @@ def narrowest(vocab_size: int) -> np.dtype[Any]:
     return np.min_scalar_type(vocab_size - 1)
 
 
-def digest_of(text: str) -> str:
-    """sha256, hex."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def stored(name: str, key: str, make: Callable[[], Iterable[Examples]]) -> tuple[Examples, str]:
     """The parts that ``make`` yields as one, and the sha256 (hex) of their content; from the cache where it is there.
 
@@ -110,13 +109,9 @@ def stored(name: str, key: str, make: Callable[[], Iterable[Examples]]) -> tuple
         for left in folder.glob(".*"):
             left.unlink(missing_ok=True)  # of a process that was killed: whoever lives holds the lock
         try:
-            _write(folder, parts)
+            return _write(folder, parts)
         except _Unwritten as problem:
             return _in_memory([*problem.parts, *parts])
-        found = _read(folder)
-    if found is None:
-        raise OSError(f"{folder}: what was just written there cannot be read back")
-    return found
 
 
 class _Unwritten(Exception):
@@ -138,7 +133,7 @@ def _lock(folder: Path) -> AbstractContextManager[object] | None:
         return None
 
 
-def _write(folder: Path, parts: Iterator[Examples]) -> None:
+def _write(folder: Path, parts: Iterator[Examples]) -> tuple[Examples, str]:
     offsets: list[NDArray[np.int64]] = [np.zeros(1, np.int64)]
     labels: list[NDArray[np.int64]] = []
     last = 0
@@ -159,7 +154,9 @@ def _write(folder: Path, parts: Iterator[Examples]) -> None:
             with replacing(folder / f"{name}.npy") as partial, partial.open("wb") as file:
                 np.save(file, array, allow_pickle=False)
         arrays = _arrays(folder, dtype)
-        write_text(folder / "content.json", json.dumps({"dtype": dtype.name, "digest": _digest(*arrays)}))
+        digest = _digest(*arrays)
+        write_text(folder / "content.json", json.dumps({"dtype": dtype.name, "digest": digest}))
+        return Examples(*arrays), digest
     except OSError:
         raise _Unwritten([_read_back(folder / "tokens.bin", dtype, offsets, labels)]) from None
 
@@ -179,7 +176,7 @@ def _read_back(
 
 
 def _in_memory(parts: Iterable[Examples]) -> tuple[Examples, str]:
-    whole = _joined(list(parts))
+    whole = joined(list(parts))
     return whole, _digest(whole.tokens, whole.offsets, whole.labels)
 
 
@@ -198,7 +195,8 @@ def _arrays(folder: Path, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[n
     return tokens, np.load(folder / "offsets.npy"), np.load(folder / "labels.npy")
 
 
-def _joined(parts: list[Examples]) -> Examples:
+def joined(parts: list[Examples]) -> Examples:
+    """The examples of all parts, in memory."""
     if not parts:
         raise ValueError("parts: no examples were made")
     lengths = np.concatenate([part.lengths for part in parts])

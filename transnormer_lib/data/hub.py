@@ -45,6 +45,11 @@ class Split:
     rows: int  # as published; a sample in a data root has fewer
     hidden_labels: bool = False  # the publisher keeps the labels: -1 stands for each
 
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
 
 @dataclass(frozen=True)
 class HubDataset:
@@ -68,11 +73,6 @@ class HubDataset:
     def pinned(self) -> bool:
         """Whether the revision names a commit."""
         return self.revision != MOVING
-
-    @property
-    def size(self) -> int:
-        """Bytes of all files of all splits."""
-        return sum(file.size for split in self.splits.values() for file in split.files)
 
 
 @dataclass(frozen=True)

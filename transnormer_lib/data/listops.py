@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transnormer_lib.data.chunks import in_chunks
-from transnormer_lib.data.examples import Examples
+from transnormer_lib.data.examples import Examples, joined
 
 OPERATORS = ("MIN", "MAX", "MED", "SM")
 # Token names by id. The published loader calls the closing bracket X, because its tokenizer would drop it.
@@ -81,12 +81,7 @@ def generate(
         ValueError: a number is out of range, or hardly a tree falls into the window.
     """
     config = TreeConfig(min_length, max_length, max_depth, max_args)
-    made = list(parts(count, seed, config, workers=workers))
-    return Examples(
-        np.concatenate([part.tokens for part in made]),
-        np.concatenate([[0], *(part.lengths for part in made)]).cumsum(),
-        np.concatenate([part.labels for part in made]),
-    )
+    return joined(list(parts(count, seed, config, workers=workers)))
 
 
 def parts(count: int, seed: int, config: TreeConfig | None = None, *, workers: int | None = None) -> Iterator[Examples]:
@@ -143,10 +138,9 @@ def _chunk(config: TreeConfig, rng: np.random.Generator, needed: int) -> Example
                 f"min_length={config.min_length!r}: only {found} of {drawn} trees are longer and shorter than "
                 f"max_length={config.max_length} (max_depth={config.max_depth}, max_args={config.max_args})"
             )
-    lengths = np.concatenate([part.lengths for part in made])[:needed]
-    offsets = np.concatenate([[0], lengths]).cumsum()
-    tokens = np.concatenate([part.tokens for part in made])[: offsets[-1]]
-    return Examples(tokens, offsets, np.concatenate([part.labels for part in made])[:needed])
+    whole = joined(made)
+    offsets = whole.offsets[: needed + 1]
+    return Examples(whole.tokens[: offsets[-1]], offsets, whole.labels[:needed])
 
 
 def _grow(config: TreeConfig, rng: np.random.Generator, trees: int) -> list[Level]:

@@ -17,8 +17,7 @@ meaning of them is that of drewlinsley/pathfinder (snakes2.py):
 Where this departs from the original: pixels are rounded to the nearest (there heads down and joints up); a pixel is
 free or not (there partly free as well, through the smoothing of its masks), so that dashes of two snakes never touch;
 a snake is given up where no direction is free (there after three draws); dashes are drawn by the area that they cover
-(there by Lanczos resampling, which leaves faint rings). Against sixty scenes of an emulation of the original: 4.6 short
-snakes against 4.75, a mean turn of 34° against 31°, a mean gap of 1.85 pixels against 1.83.
+(there by Lanczos resampling, which leaves faint rings).
 """
 
 from collections.abc import Iterator

@@ -43,6 +43,8 @@ _PAIRINGS = 4  # so many partners has a passage: there are few passages
 # A sentence ends after a word of two characters or more ("B.C.E." and initials do not end one), before a capital.
 _SENTENCE_END = re.compile(r"(?:(?<=[a-z0-9)\]\"”’'%]{2}[.!?])|(?<=[a-z0-9)\]%]{2}[.!?][\"”]))\s+(?=[A-Z\"“])")
 
+_STOPS = (".", "!", "?")
+
 # The letters between a word's first and its last.
 _INSIDE_A_WORD = re.compile(r"(?<=[^\W\d_])[^\W\d_]{2,}(?=[^\W\d_])")
 
@@ -57,8 +59,11 @@ def sentences_of(paragraph: str) -> list[str]:
 
 def paragraphs_of(article: Article) -> list[list[str]]:
     """The article's paragraphs as lists of sentences; headings, list items and fragments left out."""
-    lines = (line for line in article.text.splitlines() if line.endswith((".", "!", "?")))
-    return [sentences_of(line) for line in lines]
+    return _paragraphs(article.text)
+
+
+def _paragraphs(text: str) -> list[list[str]]:
+    return [sentences_of(line) for line in text.splitlines() if line.endswith(_STOPS)]
 
 
 def acceptability(articles: Sequence[Article]) -> Iterator[Twins]:
@@ -143,8 +148,7 @@ def passages_of(article: Article) -> list[list[str]]:
     found: list[list[str]] = []
     for block in article.text.split("\n\n"):
         current: list[str] = []
-        lines = (line for line in block.splitlines() if line.endswith((".", "!", "?")))
-        for sentence in (sentence for line in lines for sentence in sentences_of(line)):
+        for sentence in (sentence for paragraph in _paragraphs(block) for sentence in paragraph):
             if len(" ".join([*current, sentence]).encode()) > PASSAGE_BYTES:
                 found.append(current)
                 current = []
@@ -200,7 +204,7 @@ def _distinct(articles: Sequence[Article]) -> list[list[str]]:
 def _usable(sentence: str) -> bool:
     return (
         sentence[0].isupper()
-        and sentence.endswith((".", "!", "?"))
+        and sentence.endswith(_STOPS)
         and sentence.count(" ") + 1 >= _WORDS_OF_A_SENTENCE
         and len(sentence.encode()) <= SENTENCE_BYTES
     )

@@ -21,7 +21,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -142,11 +142,12 @@ def batches(
             raise ValueError(f"columns={column!r}: must be one of {', '.join(map(repr, names))}")
     wanted = [dataset.columns[names.index(column)] for column in (columns or names)]
     located = locate(name, split)
-    hidden = dataset.splits[split].hidden_labels
+    if dataset.splits[split].hidden_labels:
+        wanted = [replace(c, labels=(-1, c.labels[1])) if c.labels else c for c in wanted]
     empty = True
     for path in located.files:
         tsv = dataset.tsv if path.suffix == ".tsv" else ()
-        for batch in tables.read_batches(path, wanted, tsv, hidden_labels=hidden, rows=rows):
+        for batch in tables.read_batches(path, wanted, tsv, rows=rows):
             empty = empty and not batch.num_rows
             yield batch
     if empty:

@@ -23,12 +23,12 @@ _CSV_BLOCK = 16 << 20  # bytes; must hold the longest row
 
 
 def read_batches(
-    path: Path, columns: Sequence[Column], tsv: Sequence[str] = (), *, hidden_labels: bool = False, rows: int = ROWS
+    path: Path, columns: Sequence[Column], tsv: Sequence[str] = (), *, rows: int = ROWS
 ) -> Iterator["pa.RecordBatch"]:
     """The file's rows, ``rows`` at a time, with these columns in this order.
 
-    ``tsv``: names of all columns, for a tab-separated file without a header. ``hidden_labels`` lets -1 stand for a
-    label. Memory is that of a batch, whatever the size of the file.
+    ``tsv``: names of all columns, for a tab-separated file without a header. Memory is that of a batch, whatever
+    the size of the file.
 
     Raises:
         DataFault: the file is truncated, a column is missing or of another type, or a value is not what its column
@@ -38,7 +38,7 @@ def read_batches(
     for block in _tsv(path, tsv) if tsv else _parquet(path, columns, rows):
         for start in range(0, block.num_rows, rows):
             batch = block.slice(start, rows)
-            yield _checked(path, first, batch, columns, hidden_labels)
+            yield _checked(path, first, batch, columns)
             first += batch.num_rows
 
 
@@ -103,9 +103,7 @@ def _check_end(path: Path) -> None:
             raise DataFault(f"{path}: expected a line break at the end: the file is cut")
 
 
-def _checked(
-    path: Path, first: int, batch: "pa.RecordBatch", columns: Sequence[Column], hidden_labels: bool
-) -> "pa.RecordBatch":
+def _checked(path: Path, first: int, batch: "pa.RecordBatch", columns: Sequence[Column]) -> "pa.RecordBatch":
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -114,11 +112,11 @@ def _checked(
         array = batch.column(column.name)
         _refuse(path, first, column, pc.is_null(array), "a value, found none")
         check = {"text": _text, "label": _label, "image": _image}[column.kind]
-        arrays.append(check(path, first, column, array, hidden_labels))
+        arrays.append(check(path, first, column, array))
     return pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
 
 
-def _text(path: Path, first: int, column: Column, array: Any, hidden_labels: bool) -> Any:
+def _text(path: Path, first: int, column: Column, array: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -141,7 +139,7 @@ def _text(path: Path, first: int, column: Column, array: Any, hidden_labels: boo
     return array.cast(pa.large_string())
 
 
-def _label(path: Path, first: int, column: Column, array: Any, hidden_labels: bool) -> Any:
+def _label(path: Path, first: int, column: Column, array: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -154,13 +152,12 @@ def _label(path: Path, first: int, column: Column, array: Any, hidden_labels: bo
     array = array.cast(pa.int64())
     if column.labels is not None:
         low, high = column.labels
-        lowest = min(low, -1) if hidden_labels else low
-        outside = pc.or_(pc.less(array, lowest), pc.greater(array, high))
-        _refuse(path, first, column, outside, f"a label in {lowest}…{high}", array)
+        outside = pc.or_(pc.less(array, low), pc.greater(array, high))
+        _refuse(path, first, column, outside, f"a label in {low}…{high}", array)
     return array
 
 
-def _image(path: Path, first: int, column: Column, array: Any, hidden_labels: bool) -> Any:
+def _image(path: Path, first: int, column: Column, array: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -15,7 +15,6 @@ from transnormer_lib.data.examples import Examples
 
 # What the tokens of a task may be: those of any vocabulary; bytes by the task's definition; symbols of its own.
 Alphabet = Literal["text", "bytes", "symbols"]
-METRICS = ("accuracy", "f1", "matthews")
 
 
 @dataclass(frozen=True)

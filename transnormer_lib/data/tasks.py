@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transnormer_lib.data import cache, examples, glue, lra, sentences, task_kinds
+from transnormer_lib.data import cache, examples, glue, lra, sentences, sources, task_kinds
 from transnormer_lib.data import text as text_corpora
 from transnormer_lib.data import vocabulary as vocabulary_module
 from transnormer_lib.data.examples import Examples
@@ -150,7 +150,7 @@ def _load(
     }
     # Where the data were read is no part of what they are.
     identity = [sorted((key, value) for key, value in facts.items() if key != "origin"), sorted(digests.items())]
-    fingerprint = examples.digest_of(repr([identity, words.fingerprint if words else None]))
+    fingerprint = sources.fingerprint(repr([identity, words.fingerprint if words else None]).encode())
     notes = (f"sample: {'; '.join(samples)}",) if samples else ()
     return TaskData(**facts, splits=found, fingerprint=fingerprint, absent=absent, notes=notes)
 

@@ -123,9 +123,7 @@ def corpus_vocabulary_size(name: str, vocabulary: str, *, published: bool = Fals
         DataUnavailable: the words cannot be counted, for the text is not here.
     """
     if vocabulary == "wikitext-103-words" and name == "wikitext-103" and not published:
-        from transnormer_lib.data import wikitext
-
-        return wikitext.vocabulary_size(vocabulary)
+        return load_vocabulary(name, vocabulary).size
     return vocabulary_size(vocabulary)
 
 

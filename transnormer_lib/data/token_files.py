@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from transnormer_lib.data import cache
+from transnormer_lib.data import cache, chunks
 from transnormer_lib.data.faults import DataFault
 from transnormer_lib.data.vocabulary import Tokens
 from transnormer_lib.data.words import split_words
@@ -169,5 +169,4 @@ def _sidecar(path: Path) -> Path:
 
 
 def _threads() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, _MOST_THREADS)
+    return min(chunks.cores(), _MOST_THREADS)

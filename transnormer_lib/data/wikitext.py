@@ -8,7 +8,6 @@ corpus' notes and in its name: a sample, the other copy, other byte pairs than G
 Lines are tokenised each on its own, as fairseq does; a split's tokens are all its lines one after the other.
 """
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -74,6 +73,7 @@ def load(vocabulary: str) -> TextCorpus:
     encode = _encoder(words)
     tokens: dict[str, Tokens] = {}
     counts: dict[str, SplitCounts] = {}
+    samples: list[str] = []
     for split in sources.SPLITS:
         key = cache.key(_VERSION, digests[split], words.fingerprint, *_code())
         rows = sources.described(name).splits[split].rows
@@ -82,22 +82,13 @@ def load(vocabulary: str) -> TextCorpus:
         )
         counts[split] = SplitCounts(tally.documents, tally.words, tally.bytes, tally.tokens)
         if tally.lines != rows:
-            known = differences.get("sample", "lines of published ones:")
-            differences["sample"] = f"{known} {split} {tally.lines:,} of {rows:,};"
+            samples.append(f"{split} {tally.lines:,} of {rows:,}")
+    if samples:
+        differences["sample"] = f"lines of published ones: {'; '.join(samples)}"
     identity = json.dumps([NAME, name, digests, words.fingerprint], sort_keys=True)
     title = f"{NAME} ({', '.join(differences)})" if differences else NAME
-    notes = tuple(f"{what}: {how.rstrip(';')}" for what, how in differences.items())
-    return TextCorpus(title, words, tokens, counts, hashlib.sha256(identity.encode()).hexdigest(), notes)
-
-
-def vocabulary_size(vocabulary: str) -> int:
-    """The rows of an embedding over the text that is here; word level is counted, not tokenised.
-
-    Raises as :func:`load` does.
-    """
-    if vocabulary != WORDS:
-        return vocabulary_module.vocabulary_size(vocabulary)
-    return _vocabulary(vocabulary, WORD_LEVEL, lambda: sources.locate(WORD_LEVEL, "train").fingerprint, {}).size
+    notes = tuple(f"{what}: {how}" for what, how in differences.items())
+    return TextCorpus(title, words, tokens, counts, sources.fingerprint(identity.encode()), notes)
 
 
 def vocabulary(name: str) -> Vocabulary:
@@ -145,7 +136,7 @@ def _encoder(words: Vocabulary) -> "Callable[[Any], Tokens]":
 
 
 def _lines(name: str, split: str, words: Vocabulary) -> Callable[[], Iterator[Any]]:
-    # The tokenizers library needs some hundred times the memory of the text that it encodes.
+    # The tokenizers library needs many times the memory of the text that it encodes.
     rows = 1024 if isinstance(words, BPEVocabulary) else 8192
     return lambda: (batch.column("text") for batch in sources.batches(name, split, ["text"], rows=rows))
 

@@ -68,14 +68,15 @@ class LanguageModel(Backbone):
         """
         hidden, _ = self.hidden(input_ids_BN, key_padding_mask)
         if targets_BN is None:
-            return self._logits(hidden)
+            return self.logits(hidden)
         if self.config.kind == "encoder":
             # A masked-LM batch counts few positions: project those alone onto the vocabulary.
             counted = targets_BN != IGNORE
-            return F.cross_entropy(self._logits(hidden[counted]), targets_BN[counted])
-        return F.cross_entropy(self._logits(hidden).flatten(0, 1), targets_BN.flatten(), ignore_index=IGNORE)
+            return F.cross_entropy(self.logits(hidden[counted]), targets_BN[counted])
+        return F.cross_entropy(self.logits(hidden).flatten(0, 1), targets_BN.flatten(), ignore_index=IGNORE)
 
-    def _logits(self, hidden_BND: Tensor) -> Tensor:
+    def logits(self, hidden_BND: Tensor) -> Tensor:
+        """Logits [..., V] of hidden states [..., D]."""
         output_VD = self.embedding.weight if self.output is None else self.output
         if self.head is not None:
             return self.head(hidden_BND, output_VD)
@@ -89,7 +90,7 @@ class LanguageModel(Backbone):
         for block in self.stack():
             x, state = block.prefill(x)
             states.append(state)
-        return self._logits(self.final_norm(x[:, -1])), states
+        return self.logits(self.final_norm(x[:, -1])), states
 
     @torch.no_grad()
     def step(self, input_ids_B: Tensor, states: ModelState) -> tuple[Tensor, ModelState]:
@@ -104,7 +105,7 @@ class LanguageModel(Backbone):
         for block, state in zip(self.stack(), states, strict=True):
             x, state = block.step(x, state)
             new_states.append(state)
-        return self._logits(self.final_norm(x)), new_states
+        return self.logits(self.final_norm(x)), new_states
 
     def initial_state(self, batch: int) -> ModelState:
         """The state before the first token of ``batch`` sequences."""

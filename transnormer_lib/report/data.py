@@ -143,10 +143,12 @@ def _read(row: Entry, accept: bool) -> str:
     return f"{rows:,} rows{of} from the {located.origin}, sha256 {located.fingerprint[:16]}"
 
 
-def _locate(name: str, split: str, *, fetch: bool, rehash: bool = False, accept: bool = False) -> sources.Located:
+def _locate(
+    name: str, split: str, *, fetch: bool, rehash: bool = False, accept: bool = False, hashed: bool = True
+) -> sources.Located:
     if name == _TOKENIZER:
-        return sources.tokenizer_files(fetch=fetch, rehash=rehash)
-    return sources.locate(name, split, fetch=fetch, rehash=rehash, accept=accept)
+        return sources.tokenizer_files(fetch=fetch, rehash=rehash, hashed=hashed)
+    return sources.locate(name, split, fetch=fetch, rehash=rehash, accept=accept, hashed=hashed)
 
 
 def _entries(name: str, by: tuple[str, ...], hashed: bool) -> Iterator[Entry]:
@@ -161,23 +163,20 @@ def _entries(name: str, by: tuple[str, ...], hashed: bool) -> Iterator[Entry]:
         )  # fmt: skip
         return
     if name == _TOKENIZER:
-        place, reason, digest = _whereabouts(lambda: sources.tokenizer_files(fetch=False, hashed=hashed), hashed)
+        place, reason, digest = _whereabouts(name, "", hashed)
         yield Entry(name, "", by, hub.GPT2.size, hub.GPT2.licence, hub.GPT2.revision, place, reason, digest)
         return
     dataset = hub.DATASETS[name]
     stands_in = name == wikitext.WORD_LEVEL and wikitext.stands_in()
     note = f"word-level text, stands in for {wikitext.RAW} too, which the data root lacks" if stands_in else ""
     for split, described in dataset.splits.items():
-        place, reason, digest = _whereabouts(
-            lambda split=split: sources.locate(name, split, fetch=False, hashed=hashed), hashed
-        )
-        size = sum(file.size for file in described.files)
-        yield Entry(name, split, by, size, dataset.licence, dataset.revision, place, reason, digest, note)
+        place, reason, digest = _whereabouts(name, split, hashed)
+        yield Entry(name, split, by, described.size, dataset.licence, dataset.revision, place, reason, digest, note)
 
 
-def _whereabouts(locate: Any, hashed: bool) -> tuple[str, str, str]:
+def _whereabouts(name: str, split: str, hashed: bool) -> tuple[str, str, str]:
     try:
-        found = locate()
+        found = _locate(name, split, fetch=False, hashed=hashed)
     except DataUnavailable as problem:
         return "", str(problem), ""
     except DataFault as problem:
