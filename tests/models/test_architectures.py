@@ -1,8 +1,9 @@
 """What the named architectures and the two recipes are made of."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
+import torch
 
 from transnormer_lib.models.architectures import architecture, depth, names, published
 from transnormer_lib.models.config import ModelConfig
@@ -51,7 +52,8 @@ def test_flash_divides_as_released_in_the_released_recipe_alone() -> None:
             seed=0,
         )
         .stack()[0]
-        .mechanism.config.divide_by  # type: ignore[union-attr]
+        .mechanisms[0]
+        .config.divide_by  # type: ignore[union-attr]
         for name in ("flash", "flash-quad")
         for recipe in ("paper", "released")
     }
@@ -133,6 +135,60 @@ def test_the_first_half_of_the_layers_is_the_early_stage(name: str) -> None:
     half = depth(name, "decoder", 6) // 2
     assert len(whole) == 2 * half
     assert len(set(whole[:half])) == len(set(whole[half:])) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, ("diag", "diag", "norm", "norm")),
+        ({"early": 0}, ("norm", "norm", "norm", "norm")),
+        ({"early": 3}, ("diag", "diag", "diag", "norm")),
+        ({"early": 4}, ("diag", "diag", "diag", "diag")),
+        ({"arrangement": "stages-reversed"}, ("norm", "norm", "diag", "diag")),
+        ({"arrangement": "stages-reversed", "early": 1}, ("norm", "diag", "diag", "diag")),
+        ({"arrangement": "alternating"}, ("diag", "norm", "diag", "norm")),
+        ({"arrangement": "alternating-reversed"}, ("norm", "diag", "norm", "diag")),
+        ({"arrangement": "parallel"}, ("diag+norm",) * 4),
+    ],
+    ids=lambda value: "-".join(map(str, value.values())) or "default" if isinstance(value, dict) else "",
+)
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+def test_an_arrangement_lays_out_the_two_mechanisms(kind: str, fields: dict, expected: tuple[str, ...]) -> None:
+    size = {"vocab_size": 11, "max_length": 16, "dim": 16, "heads": 2, "layers": 4}
+    config = architecture("transnormer-t2", kind=kind, **size, **fields)  # type: ignore[arg-type]
+    assert config.attention == expected
+    built = build_model(config, seed=0)
+    names_of_layers = ["+".join(mechanism.name for mechanism in block.mechanisms) for block in built.stack()]
+    assert tuple(names_of_layers) == expected
+    loss = built(torch.arange(32).reshape(2, 16) % 11, targets_BN=torch.arange(32).reshape(2, 16) % 11)
+    loss.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in built.parameters())
+
+
+def test_a_parallel_layer_has_twice_the_weights_of_an_attention_layer() -> None:
+    sizes = {"kind": "encoder", "feed_forward": "ffn", "hidden": 1, "norm": "layer"}
+    alone, both = (published("transnormer-t2", **sizes, arrangement=name) for name in ("stages", "parallel"))  # type: ignore[arg-type]
+    dim, layers = alone.dim, len(alone.attention)
+    # Four projections of dim x dim with biases become eight, of which the last two are one with one bias.
+    assert count_parameters(both) - count_parameters(alone) == layers * (4 * dim * dim + 3 * dim)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"arrangement": "mixed"}, "arrangement='mixed': must be one of"),
+        ({"early": 7}, "early=7: must be between 0 and layers=6"),
+        ({"early": 2, "arrangement": "parallel"}, "early=2: only stages have a number of early layers"),
+    ],
+)
+def test_an_arrangement_that_does_not_fit_is_refused(fields: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        published("transnormer-t2", "decoder", **fields)
+
+
+def test_a_block_stands_beside_nothing() -> None:
+    with pytest.raises(ValueError, match=r"attention='flash\+flash': only attentions can stand side by side"):
+        build_model(replace(published("flash", "decoder", arrangement="parallel"), vocab_size=5), seed=0)
 
 
 @pytest.mark.parametrize(

@@ -149,3 +149,14 @@ def test_a_bad_field_is_named_with_its_rule(fields: dict[str, object], message: 
 def test_a_sequence_beyond_the_position_table_is_refused() -> None:
     with pytest.raises(ValueError, match="length=25: exceeds the model's max_length=24"):
         build_model(small("vanilla"), seed=0)(tokens(1, 25))
+
+
+def test_a_width_gives_the_parameters_asked_for() -> None:
+    from dataclasses import replace
+
+    from transnormer_lib.models.architectures import published
+    from transnormer_lib.models.language_model import count_parameters, width_for
+
+    base = published("transnormer-t2", "encoder")
+    for width in (1, 255, 2048):
+        assert width_for(base, count_parameters(replace(base, hidden=width))) == width

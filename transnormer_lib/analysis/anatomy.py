@@ -1,5 +1,6 @@
 """What a built model consists of, read off the model itself by running it: no second description to keep in step."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,12 +36,14 @@ def anatomy(model: LanguageModel, input_ids_BN: Tensor) -> list[Part]:
     """The parts of ``model`` in the order in which a forward pass runs them, seen by hooks on that pass."""
     parts: list[Part] = []
 
-    def watch(module: nn.Module, layer: int | None, shown: nn.Module | None = None) -> None:
+    def watch(module: nn.Module, layer: int | None, shown: Sequence[nn.Module] = ()) -> None:
+        named = shown or (module,)
+
         def hook(_module: nn.Module, _inputs: object, output: Tensor | tuple[Tensor, ...]) -> None:
             tensor = output[0] if isinstance(output, tuple) else output
             count = sum(p.numel() for p in module.parameters())
-            named = shown if shown is not None else module
-            parts.append(Part(_name(named), layer, _detail(named), tuple(tensor.shape), count))
+            name, detail = " + ".join(map(_name, named)), "; ".join(filter(None, map(_detail, named)))
+            parts.append(Part(name, layer, detail, tuple(tensor.shape), count))
 
         handles.append(module.register_forward_hook(hook))
 
@@ -49,7 +52,7 @@ def anatomy(model: LanguageModel, input_ids_BN: Tensor) -> list[Part]:
     for number, block in enumerate(model.blocks, start=1):
         assert isinstance(block, Block)
         watch(block.attention_norm, number)
-        watch(block.attention, number, shown=block.mechanism)
+        watch(block.attention, number, shown=block.mechanisms)
         for module in (block.feed_forward_norm, block.feed_forward):
             if module is not None:  # a block such as FLASH has no second part
                 watch(module, number)

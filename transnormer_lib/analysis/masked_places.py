@@ -140,7 +140,7 @@ def with_form(model: LanguageModel, impl: str) -> LanguageModel:
     """The same model in float64 with every attention computed as ``impl`` says: ``reference`` goes through its matrix
     of N x N scores, ``chunked`` does not."""
     config = model.config
-    options = {name: {**config.attention_options.get(name, {}), "impl": impl} for name in set(config.attention)}
+    options = {name: {**config.attention_options.get(name, {}), "impl": impl} for name in config.mechanisms}
     twin = LanguageModel(replace(config, attention_options=options))
     twin.load_state_dict(model.state_dict())
     return twin.double().eval()

@@ -55,6 +55,7 @@ from transnormer_lib.attention.norms import (
     rms_norm,
 )
 from transnormer_lib.attention.nystromformer import Nystromformer, NystromformerConfig
+from transnormer_lib.attention.parallel import ParallelAttention
 from transnormer_lib.attention.performer import PerformerAttention, PerformerConfig
 from transnormer_lib.attention.recurrent import State
 from transnormer_lib.attention.reformer import ReformerAttention, ReformerConfig
@@ -113,6 +114,7 @@ __all__ = [
     "NormConfig",
     "Nystromformer",
     "NystromformerConfig",
+    "ParallelAttention",
     "PerformerAttention",
     "PerformerConfig",
     "RFAAttention",

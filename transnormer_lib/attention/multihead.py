@@ -18,11 +18,12 @@ class MultiHeadAttention(nn.Module):
     """q, k, v projections → heads → ``attention`` → concatenated heads → output projection.
 
     ``q_proj``, ``k_proj``, ``v_proj`` and ``out_proj`` are ``nn.Linear`` layers of dim × dim with torch's own
-    initialisation; the models set theirs. A position encoding that depends on the mechanism belongs to
+    initialisation; the models set theirs. With ``projected=False`` there is no output projection, and the heads'
+    concatenated outputs are the result. A position encoding that depends on the mechanism belongs to
     ``attention`` (its features of q and k), one that does not belongs in front of this module.
     """
 
-    def __init__(self, dim: int, attention: Attention, bias: bool = True) -> None:
+    def __init__(self, dim: int, attention: Attention, bias: bool = True, projected: bool = True) -> None:
         super().__init__()
         config = attention.config
         if dim != config.heads * config.head_dim:
@@ -31,7 +32,7 @@ class MultiHeadAttention(nn.Module):
         self.k_proj = nn.Linear(dim, dim, bias)
         self.v_proj = nn.Linear(dim, dim, bias)
         self.attention = attention
-        self.out_proj = nn.Linear(dim, dim, bias)
+        self.out_proj: nn.Module = nn.Linear(dim, dim, bias) if projected else nn.Identity()
 
     @overload
     def forward(

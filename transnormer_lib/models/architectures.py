@@ -9,7 +9,7 @@ differs from TransNormer; without them a comparison with the published baselines
 encoder alike, ScaleNorm in the decoder, LayerNorm in the encoder.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -19,6 +19,8 @@ from transnormer_lib.models.config import Kind, ModelConfig, one_of
 
 Recipe = Literal["paper", "released"]
 Surroundings = Literal["baseline", "transnormer", "gated", "gau"]
+# Tables 9 and 12: how an architecture's two mechanisms, the early and the late one, are laid out over the layers.
+Arrangement = Literal["stages", "stages-reversed", "alternating", "alternating-reversed", "parallel"]
 
 
 @dataclass(frozen=True)
@@ -137,12 +139,21 @@ def architecture(
     layers: int,
     block_size: int = 64,
     recipe: Recipe = "paper",
+    arrangement: Arrangement = "stages",
+    early: int | None = None,
     **fields: Any,
 ) -> ModelConfig:
     """The config of the architecture ``name``, or of a registered mechanism; ``fields`` override single fields.
 
     Decoders are pre-norm with sinusoidal positions, encoders post-norm with learned ones (Section 5.1 and the
-    released archs). With fewer than two layers the early half is empty.
+    released archs).
+
+    ``arrangement`` lays the architecture's two mechanisms out over the layers:
+      - ``stages``: the early one in the first ``early`` layers, the late one in the others (Table 8); ``early``
+        defaults to half of the layers, rounded down. ``stages-reversed``: the late one comes first (Table 9), and
+        ``early`` counts its layers.
+      - ``alternating``: early, late, early, ...; ``alternating-reversed``: late, early, late, ... (Table 12)
+      - ``parallel``: both in every layer, side by side (Table 12).
 
     ``flash`` and ``flash-quad`` are published with 10 layers (decoder) and 24 (encoder), which the caller passes
     (:func:`depth`). Their norm stands before each block in the encoder too, and there it is LayerNorm: the released
@@ -158,12 +169,13 @@ def architecture(
         DiagAttention too. The published baselines have none of TransNormer's surroundings, LRPE among them. FLASH
         divides by its chunk size and FLASH-quad by ``max_length``, whatever the number of tokens seen.
 
-    Raises ``ValueError`` for an unknown name or recipe, and where the fields do not fit.
+    Raises ``ValueError`` for an unknown name, recipe or arrangement, for an ``early`` that is no number of layers or
+    stands with another arrangement than stages, and where the fields do not fit.
     """
     one_of("recipe", recipe, get_args(Recipe))
     row = _row(name)
-    early = layers // 2
-    stack = (row.early,) * early + (row.late,) * (layers - early)
+    stack = _stack(row, layers, arrangement, early)
+    used = {layer.mechanism: layer for together in stack for layer in together}
     decoder, transnormer, released = kind == "decoder", row.surroundings == "transnormer", recipe == "released"
     values: dict[str, Any] = {
         "norm_placement": "pre" if decoder else "post",
@@ -190,11 +202,27 @@ def architecture(
         max_length=max_length,
         dim=dim,
         heads=heads,
-        attention=tuple(layer.mechanism for layer in stack),
-        attention_options={layer.mechanism: _options(layer, block_size, released) for layer in stack},
+        attention=tuple("+".join(layer.mechanism for layer in together) for together in stack),
+        attention_options={name: _options(layer, block_size, released) for name, layer in used.items()},
         **values,
     )
     return replace(config, **fields) if fields else config
+
+
+def _stack(row: Architecture, layers: int, arrangement: str, early: int | None) -> Sequence[tuple[Layer, ...]]:
+    """The mechanisms of every layer, first layer first."""
+    one_of("arrangement", arrangement, get_args(Arrangement))
+    first, second = (row.late, row.early) if arrangement.endswith("-reversed") else (row.early, row.late)
+    if arrangement.startswith("stages"):
+        count = layers // 2 if early is None else early
+        if not 0 <= count <= layers:
+            raise ValueError(f"early={early!r}: must be between 0 and layers={layers}")
+        return [(first,)] * count + [(second,)] * (layers - count)
+    if early is not None:
+        raise ValueError(f"early={early!r}: only stages have a number of early layers, not {arrangement!r}")
+    if arrangement == "parallel":
+        return [(first, second)] * layers
+    return [(first,) if number % 2 == 0 else (second,) for number in range(layers)]
 
 
 def _options(layer: Layer, block_size: int, released: bool) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class Backbone(nn.Module):
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
         self.positions = Positions(config)
         self.embedding_norm = nn.Identity() if config.kind == "decoder" else LayerNorm(config.dim, affine=True)
-        self.blocks = nn.ModuleList(Block(config, mechanism) for mechanism in config.attention)
+        self.blocks = nn.ModuleList(Block(config, layer) for layer in config.attention)
         self.final_norm = build_norm(config) if config.norm_placement == "pre" else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
         # With embeddings of standard deviation dim^-1/2 the scale makes the input's entries of unit size.

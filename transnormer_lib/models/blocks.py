@@ -1,4 +1,4 @@
-"""The layers of a stack: attention with a feed-forward part, or one block that replaces both.
+"""The layers of a stack: one attention or several with a feed-forward part, or one block that replaces both.
 
 Shapes: B batch, N length, D width, H heads.
 """
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from transnormer_lib import attention
 from transnormer_lib.attention.norms import LayerNorm, RMSNorm, ScaleNorm
-from transnormer_lib.models.config import ModelConfig
+from transnormer_lib.models.config import ModelConfig, side_by_side
 from transnormer_lib.models.feed_forward import FFN, GLU, feed_forward
 
 
@@ -46,18 +46,28 @@ class Block(nn.Module):
     """One layer of a stack, each part of it with a residual connection and a norm.
 
     Either attention and a feed-forward part, or, where the mechanism is a block such as FLASH, that block alone.
+    ``layer`` is an entry of ``config.attention``. Raises ValueError where it puts a block beside something else.
     """
 
-    def __init__(self, config: ModelConfig, mechanism: str) -> None:
+    def __init__(self, config: ModelConfig, layer: str) -> None:
         super().__init__()
-        built = attention.build(mechanism, _options(config, mechanism))
-        self.attention: attention.MultiHeadAttention | attention.AttentionBlock
+        built = [attention.build(name, _options(config, name)) for name in side_by_side(layer)]
+        attentions = [one for one in built if isinstance(one, attention.Attention)]
+        self.attention: attention.MultiHeadAttention | attention.ParallelAttention | attention.AttentionBlock
         self.feed_forward: FFN | GLU | None = None
         self.feed_forward_norm: nn.Module | None = None
-        if isinstance(built, attention.AttentionBlock):
-            self.attention = built
+        if len(attentions) < len(built) > 1:
+            raise ValueError(
+                f"attention={layer!r}: only attentions can stand side by side, and one of these is a block"
+            )
+        if isinstance(built[0], attention.AttentionBlock):
+            self.attention = built[0]
         else:
-            self.attention = attention.MultiHeadAttention(config.dim, built)
+            self.attention = (
+                attention.MultiHeadAttention(config.dim, attentions[0])
+                if len(attentions) == 1
+                else attention.ParallelAttention(config.dim, attentions)
+            )
             self.feed_forward = feed_forward(config)
         self.attention_norm = build_norm(config)
         if self.feed_forward is not None:
@@ -66,9 +76,13 @@ class Block(nn.Module):
         self.pre_norm = config.norm_placement == "pre"
 
     @property
-    def mechanism(self) -> attention.Attention | attention.AttentionBlock:
-        """What the registry built for this layer."""
-        return self.attention.attention if isinstance(self.attention, attention.MultiHeadAttention) else self.attention
+    def mechanisms(self) -> tuple[attention.Attention | attention.AttentionBlock, ...]:
+        """What the registry built for this layer: one mechanism, or those that stand side by side."""
+        if isinstance(self.attention, attention.ParallelAttention):
+            return self.attention.attentions()
+        return (
+            self.attention.attention if isinstance(self.attention, attention.MultiHeadAttention) else self.attention,
+        )
 
     def forward(
         self, x_BND: Tensor, key_padding_mask: Tensor | None = None, return_weights: bool = False

@@ -27,6 +27,11 @@ def one_of(name: str, value: object, options: tuple[str, ...]) -> None:
         raise ValueError(f"{name}={value!r}: must be one of {', '.join(map(repr, options))}")
 
 
+def side_by_side(layer: str) -> tuple[str, ...]:
+    """The mechanisms of one entry of ``ModelConfig.attention``: most often one, several joined by ``+``."""
+    return tuple(layer.split("+"))
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """Structure of a language model: a stack of blocks (attention, then FFN or GLU) between tied embeddings.
@@ -41,7 +46,7 @@ class ModelConfig:
     max_length: int  # longest sequence; rows of the position table
     dim: int  # model width d
     heads: int
-    attention: tuple[str, ...]  # one registered mechanism per layer, first layer first
+    attention: tuple[str, ...]  # one mechanism per layer, first layer first; "diag+norm": both in it, side by side
     attention_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # per mechanism
     feed_forward: FeedForward = "ffn"
     hidden: int = 0  # width inside the FFN or GLU; 0: 4 * dim for an FFN, 8/3 * dim for a GLU
@@ -74,7 +79,7 @@ class ModelConfig:
                 raise ValueError(f"{name}={getattr(self, name)!r}: must be in [0, 1)")
         if self.positions == "sinusoidal" and self.dim % 2:
             raise ValueError(f"dim={self.dim!r}: must be even for sinusoidal positions")
-        unused = set(self.attention_options) - set(self.attention)
+        unused = set(self.attention_options) - set(self.mechanisms)
         if unused:
             raise ValueError(f"attention_options={sorted(unused)!r}: names no mechanism of attention={self.attention}")
         for name, allowed in (
@@ -101,6 +106,11 @@ class ModelConfig:
     @property
     def head_dim(self) -> int:
         return self.dim // self.heads
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """The mechanisms of all layers by name, each once, in the order of their first layer."""
+        return tuple(dict.fromkeys(name for layer in self.attention for name in side_by_side(layer)))
 
     @property
     def hidden_width(self) -> int:

@@ -25,13 +25,14 @@ def forward_flops(
     if not 0.0 <= predicted_share <= 1.0:
         raise ValueError(f"predicted_share={predicted_share!r}: must be in [0, 1]")
     operations = 0
-    with torch.device("meta"):  # the shapes alone; one block of each mechanism, since those of a kind cost the same
-        blocks = {mechanism: Block(config, mechanism) for mechanism in set(config.attention)}
+    with torch.device("meta"):  # the shapes alone; one layer of each kind, since those of a kind cost the same
+        blocks = {layer: Block(config, layer) for layer in set(config.attention)}
         vocabulary_head = MaskedLMHead(config) if config.kind == "encoder" and head is None else None
         class_head = None if head is None else head_of(with_head(config, head))
-    for mechanism, count in Counter(config.attention).items():
-        block = blocks[mechanism]
-        operations += count * (block.mechanism.flops(length) + 2 * length * _weights(block))
+    for layer, count in Counter(config.attention).items():
+        block = blocks[layer]
+        attended = sum(mechanism.flops(length) for mechanism in block.mechanisms)
+        operations += count * (attended + 2 * length * _weights(block))
     if head is not None and class_head is not None:
         return (2 if head.pairs else 1) * operations + 2 * _weights(class_head)
     predicted, projected = length, config.vocab_size * config.dim

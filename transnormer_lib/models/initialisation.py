@@ -17,6 +17,8 @@ def draw_fairseq(model: nn.Module, dim: int, generator: torch.Generator | None) 
             nn.init.normal_(module.weight, std=dim**-0.5, generator=generator)
         elif isinstance(module, attention.MultiHeadAttention):
             _reset_attention(module, generator)
+        elif isinstance(module, attention.ParallelAttention):
+            _reset_output(module.out_proj, generator)
         elif isinstance(module, FFN | GLU):
             reset_linears(module, generator)
 
@@ -47,5 +49,10 @@ def _reset_attention(layer: attention.MultiHeadAttention, generator: torch.Gener
     for linear in (layer.q_proj, layer.k_proj, layer.v_proj):
         nn.init.xavier_uniform_(linear.weight, gain=gain, generator=generator)
         nn.init.zeros_(linear.bias)
-    nn.init.xavier_uniform_(layer.out_proj.weight, generator=generator)
-    nn.init.zeros_(layer.out_proj.bias)
+    _reset_output(layer.out_proj, generator)
+
+
+def _reset_output(projection: nn.Module, generator: torch.Generator | None) -> None:
+    if isinstance(projection, nn.Linear):  # an attention among others in its layer leaves the projection to the layer
+        nn.init.xavier_uniform_(projection.weight, generator=generator)
+        nn.init.zeros_(projection.bias)

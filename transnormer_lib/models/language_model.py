@@ -9,6 +9,8 @@ Sampling is in ``models.generation``.
 Shapes: B batch, N length, D width, V vocabulary, H heads.
 """
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -121,6 +123,13 @@ class LanguageModel(Backbone):
 def build_model(config: ModelConfig, seed: int) -> LanguageModel:
     """The model with the weights that ``seed`` fixes, whatever torch's global random state is."""
     return LanguageModel(config, torch.Generator().manual_seed(seed))
+
+
+def width_for(config: ModelConfig, parameters: float) -> int:
+    """The width inside the FFN or GLU with which ``config`` comes closest to so many parameters, at least 1."""
+    # One more unit costs every layer the same, so the count is a straight line over the width.
+    one, two = (count_parameters(replace(config, hidden=width)) for width in (1, 2))
+    return max(round((parameters - one) / (two - one)) + 1, 1)
 
 
 def count_parameters(config: ModelConfig) -> int:

@@ -107,10 +107,9 @@ def published_parameters(row: str) -> float:
 def glu_width(millions: float) -> int:
     """The width inside TransNormer's GLU at which the encoder of the published size has so many parameters."""
     from transnormer_lib.models.architectures import published
-    from transnormer_lib.models.language_model import count_parameters
+    from transnormer_lib.models.language_model import width_for
 
-    one, two = (count_parameters(published("transnormer-t2", "encoder", hidden=width)) for width in (1, 2))
-    return round((millions * 1e6 - one) / (two - one)) + 1  # the count is a straight line over the width
+    return width_for(published("transnormer-t2", "encoder"), millions * 1e6)
 
 
 def decoder_and_encoder() -> list[dict[str, Any]]:

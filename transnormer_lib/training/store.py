@@ -165,7 +165,7 @@ def run_id(config: RunConfig, data: Mapping[str, str] | None = None) -> str:
     content = {
         "config": config.identity(),
         "data": (data or {}).get(config.data.source) or _fingerprint(config.data),
-        "code": _code(frozenset(config.model.attention)),
+        "code": _code(frozenset(config.model.mechanisms)),
         "start_from": None if config.start_from is None else run_id(config.start_from, data),
     }
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
