@@ -37,10 +37,23 @@ def _claims(options: argparse.Namespace) -> int:
         raise UserMistake(
             f"preset={options.preset!r}: has no report yet; run: transnormer report --preset {options.preset}"
         )
-    if options.json:
-        print(path.read_text(), end="")
+    if options.keep:
+        if not options.only:
+            raise _mistake("keep: needs --only, the notebooks whose results are to be kept")
+        from transnormer_lib.report import kept
+
+        os.environ.update(project.preset(options.preset).environment)  # before torch is imported
+        for notebook in project.select(options.only):
+            print(f"kept: {kept.keep(project, options.preset, notebook).relative_to(project.root)}")
         return 0
-    for claim in json.loads(path.read_text()):
+    judged = json.loads(path.read_text())
+    if options.only:
+        chosen = project.select(options.only)
+        judged = [claim for claim in judged if claim["notebook"] in chosen]
+    if options.json:
+        print(json.dumps(judged, indent=1, ensure_ascii=False))
+        return 0
+    for claim in judged:
         print(f"{claim['verdict']:15} {claim['locus']:20} {claim['id']}")
     return 0
 
@@ -233,7 +246,11 @@ def _parser() -> argparse.ArgumentParser:
     report.set_defaults(run=_report)
 
     claims = commands.add_parser("claims", parents=[common], help="print the verdicts of the last report")
-    claims.add_argument("--json", action="store_true", help="the whole ledger as JSON")
+    claims.add_argument("--only", nargs="+", metavar="NN", help="those of these notebooks (default: all)")
+    claims.add_argument("--json", action="store_true", help="the ledger as JSON")
+    claims.add_argument(
+        "--keep", action="store_true", help="write verdicts and runs to reports/kept/, to be committed with the machine"
+    )
     claims.set_defaults(run=_claims)
 
     plan = commands.add_parser(

@@ -30,15 +30,23 @@ def forward_flops(
         vocabulary_head = MaskedLMHead(config) if config.kind == "encoder" and head is None else None
         class_head = None if head is None else head_of(with_head(config, head))
     for layer, count in Counter(config.attention).items():
-        block = blocks[layer]
-        attended = sum(mechanism.flops(length) for mechanism in block.mechanisms)
-        operations += count * (attended + 2 * length * _weights(block))
+        operations += count * (_attended(blocks[layer], length) + 2 * length * _weights(blocks[layer]))
     if head is not None and class_head is not None:
         return (2 if head.pairs else 1) * operations + 2 * _weights(class_head)
     predicted, projected = length, config.vocab_size * config.dim
     if vocabulary_head is not None:
         predicted, projected = max(round(length * predicted_share), 1), projected + _weights(vocabulary_head)
     return operations + 2 * predicted * projected
+
+
+def attention_flops(config: ModelConfig, length: int) -> int:
+    """Operations of the attention in all layers on one sequence, projections included. FLASH and the like have no other
+    part in a layer."""
+    with torch.device("meta"):
+        blocks = {layer: Block(config, layer) for layer in set(config.attention)}
+    return sum(
+        _attended(blocks[layer], length) + 2 * length * _weights(blocks[layer].attention) for layer in config.attention
+    )
 
 
 def training_flops(config: ModelConfig, length: int, sequences: int, head: ClassifierHead | None = None) -> int:
@@ -49,6 +57,11 @@ def training_flops(config: ModelConfig, length: int, sequences: int, head: Class
     memory is not counted. ``length`` and ``head`` as in :func:`forward_flops`.
     """
     return 3 * sequences * forward_flops(config, length, head=head)
+
+
+def _attended(block: Block, length: int) -> int:
+    """Operations of a layer's mechanisms themselves."""
+    return sum(mechanism.flops(length) for mechanism in block.mechanisms)
 
 
 def _weights(module: nn.Module) -> int:

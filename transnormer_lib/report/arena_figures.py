@@ -1,6 +1,5 @@
 """The figures of the Long Range Arena: what the tasks look like, and scores beside what does not do the task."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transnormer_lib.report.figures import BLUE, GREY, STYLE, VERMILION, Style
+from transnormer_lib.report.row_points import row_points
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,7 +38,7 @@ def scores(by_task: Mapping[str, Mapping[str, Sequence[float]]], floors: Mapping
     )  # fmt: skip
     for axes, (task, of_row) in zip(panels[:, 0], by_task.items(), strict=True):
         for height, (row, values) in enumerate(of_row.items()):
-            _line(axes, height, row_style(row), values)
+            row_points(axes, height, values, row_style(row))
         best = max(floors[task], key=lambda name: floors[task][name])
         for name, value in floors[task].items():
             axes.axvline(value, color="#000000" if name == best else GREY, linewidth=1.1, linestyle=(0, (4, 3)))
@@ -50,20 +50,6 @@ def scores(by_task: Mapping[str, Mapping[str, Sequence[float]]], floors: Mapping
         axes.set_yticks(range(len(of_row)), [row_style(row).label for row in of_row])
         axes.tick_params(axis="y", length=0)
     return figure
-
-
-def _line(axes: Any, height: int, style: Style, values: Sequence[float]) -> None:
-    finite = [value for value in values if math.isfinite(value)]
-    if finite:
-        axes.plot([min(finite), max(finite)], [height] * 2, color=style.colour, linewidth=1.2)
-        axes.plot([math.fsum(finite) / len(finite)] * 2, [height - 0.28, height + 0.28], color=style.colour)
-        axes.plot(finite, [height] * len(finite), style.marker, color=style.colour, linestyle="none")
-    if lost := len(values) - len(finite):
-        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-        axes.text(
-            1.0, height, f"{lost} of {len(values)} diverged", transform=axes.get_yaxis_transform(), ha="right",
-            va="center", fontsize="small", bbox=ground,
-        )  # fmt: skip
 
 
 def published_averages(averages: Mapping[str, float], marked: Sequence[str]) -> "Figure":

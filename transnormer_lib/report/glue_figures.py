@@ -1,11 +1,11 @@
 """The figures of Table 5: where the printed lead comes from, and the scores of fine-tuned encoders."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from transnormer_lib.report.figures import GREY, STYLE, Style
 from transnormer_lib.report.language_model_figures import row_style
+from transnormer_lib.report.row_points import row_points
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,7 +63,7 @@ def scores(
     figure, grid = plt.subplots(len(panels), 1, figsize=size, squeeze=False, layout="constrained")
     for axes, (column, panel) in zip(grid[:, 0], panels.items(), strict=True):
         for height, row in enumerate(rows):
-            _row(axes, height, _style(row, scratch), panel.get(row, ()), hollow=row.endswith(scratch))
+            row_points(axes, height, panel.get(row, ()), _style(row, scratch), hollow=row.endswith(scratch))
         for dashes, (name, value) in zip(_DASHES, floors.get(column, {}).items(), strict=False):
             axes.axvline(value, color=GREY, linewidth=1.2, linestyle=(0, dashes), label=name, zorder=0)
         axes.set(title=column, ylim=(len(rows) - 0.4, -0.6))
@@ -73,20 +73,3 @@ def scores(
         figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
     grid[-1, 0].set_xlabel("score, points of 100")
     return figure
-
-
-def _row(axes: object, height: int, style: Style, values: Sequence[float], *, hollow: bool) -> None:
-    from matplotlib.axes import Axes
-
-    assert isinstance(axes, Axes)
-    finite = [value for value in values if math.isfinite(value)]
-    if finite:
-        face = "none" if hollow else style.colour
-        axes.plot([min(finite), max(finite)], [height] * 2, color=style.colour, linewidth=1.2)
-        axes.plot([math.fsum(finite) / len(finite)] * 2, [height - 0.28, height + 0.28], color=style.colour)
-        levels = [height] * len(finite)
-        axes.plot(finite, levels, style.marker, color=style.colour, markerfacecolor=face, linestyle="none")
-    if lost := len(values) - len(finite):
-        side = axes.get_yaxis_transform()  # across in fractions of the panel, down in rows
-        said = f"{lost} of {len(values)} diverged"
-        axes.text(1.01, height, said, transform=side, va="center", fontsize="small")

@@ -1,12 +1,12 @@
 """The figures of language-model losses, how they fell, and of what decoding costs."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from transnormer_lib.report.figures import GREY, STYLE, Style
+from transnormer_lib.report.row_points import row_points
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,24 +37,7 @@ def losses(bits: Mapping[str, Sequence[float]], ngrams: Mapping[str, float], *, 
 
     figure, axes = plt.subplots(figsize=(6.8, 0.42 * len(bits) + 1.2))
     for height, (row, values) in enumerate(bits.items()):
-        style, finite = row_style(row), [value for value in values if math.isfinite(value)]
-        face = "none" if row.endswith(_RELEASED) else style.colour
-        if finite:
-            axes.plot([min(finite), max(finite)], [height] * 2, color=style.colour, linewidth=1.2)
-            axes.plot([math.fsum(finite) / len(finite)] * 2, [height - 0.28, height + 0.28], color=style.colour)
-            axes.plot(
-                finite,
-                [height] * len(finite),
-                style.marker,
-                color=style.colour,
-                markerfacecolor=face,
-                linestyle="none",
-            )
-        if lost := len(values) - len(finite):
-            said = f"{lost} of {len(values)} diverged"
-            side = axes.get_yaxis_transform()  # across in fractions of the panel, down in rows
-            ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # over the n-grams' lines
-            axes.text(1.0, height, said, transform=side, ha="right", va="center", fontsize="small", bbox=ground)
+        row_points(axes, height, values, row_style(row), hollow=row.endswith(_RELEASED))
     for name, value in ngrams.items():
         axes.axvline(value, color=GREY, linewidth=1.2, linestyle=(0, (4, 3)))
         axes.annotate(

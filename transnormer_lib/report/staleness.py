@@ -3,7 +3,7 @@
 The digest covers the source of the notebook's code cells, its resolved parameters, and every project module
 that the code imports, directly or not, with the YAML that those modules own. Prose is not in it: edited
 markdown is copied into the executed notebook (:func:`refresh_markdown`) and costs a rendering only. Claims
-are not in it either: the ledger judges anew each time.
+are not in it either: the ledger judges anew each time. Results that were kept of other scales are in it.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from transnormer_lib.provenance.imports import closure, imported_modules, path_of, source_digest
+from transnormer_lib.report import kept
 from transnormer_lib.report.project import Project, UserMistake
 
 _JUDGED_ANEW = "transnormer_lib.paper.claims"
@@ -49,13 +50,19 @@ def digest(project: Project, notebook: str, parameters: dict[str, Any]) -> str:
         except SyntaxError as error:
             raise UserMistake(f"{notebook}: code cell {number}, line {error.lineno}: {error.msg}") from None
     data = {
-        f"{module}/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest()
+        f"{module}/{file.name}": _sha256(file)
         for module in closure(start)
         if module != _JUDGED_ANEW
         for file in _owned_yaml(module)
     }
+    # What was kept of the notebook at other scales, which it may show.
+    data |= {f"kept/{file.parent.name}": _sha256(file) for file in kept.paths(project, notebook)}
     content = {"cells": cells, "parameters": parameters, "modules": source_digest(start), "data": data}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def refresh_markdown(source: dict[str, Any], executed: dict[str, Any]) -> bool:

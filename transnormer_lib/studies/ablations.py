@@ -5,17 +5,17 @@ A row is a variant, ``transnormer-t1`` or ``-t2``, alone or followed by a change
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.studies import bidirectional, language_models
-from transnormer_lib.studies.language_models import final_bits, grid
+from transnormer_lib.studies.language_models import bits_of, grid
 from transnormer_lib.training.config import RunConfig
 
 if TYPE_CHECKING:
-    from transnormer_lib.training.store import Run, RunStore
+    from transnormer_lib.training.store import RunStore
 
 # The notebook's own parameters, beside those of every language-model study.
 PARAMETERS = ("rows", "controls", "seeds", *bidirectional.RUN_PARAMETERS)
@@ -46,9 +46,6 @@ _FIELDS: Mapping[str, Mapping[str, Any]] = {
     "alternating-reversed": {"arrangement": "alternating-reversed"},
     "parallel": {"arrangement": "parallel"},
 }
-
-# Of the published models: Table 13, Sections 5.1 and 5.4.
-_PUBLISHED_LAYERS, _PUBLISHED_BLOCK = 12, 64
 
 
 @dataclass(frozen=True)
@@ -119,11 +116,19 @@ class Measured:
     row: str
     seed: int
     validation: float
-    run: "Run"
+    parameters: int
+    seconds: float  # of training
 
 
 def measure(parameters: Mapping[str, Any], store: "RunStore") -> list[Measured]:
     """Train or load every run."""
+    return measured(parameters, [store.get(config).record for config in runs(parameters)])
+
+
+def measured(parameters: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> list[Measured]:
+    """What the records of all runs say, in the order of :func:`runs`."""
     places = grid(rows(parameters), parameters["seeds"])
-    trained = ((name, seed, store.get(config)) for (name, seed), config in zip(places, runs(parameters), strict=True))
-    return [Measured(name, seed, final_bits(found), found) for name, seed, found in trained]
+    return [
+        Measured(name, seed, bits_of(record), record["parameters"], record["seconds"])
+        for (name, seed), record in zip(places, records, strict=True)
+    ]

@@ -137,12 +137,22 @@ def read(parameters: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: parameters[name] for name in (*PARAMETERS, *names)}
 
 
+def unit(parameters: Mapping[str, Any]) -> str:
+    """What a loss in bits is counted per: a byte is a token of the ``bytes`` vocabulary."""
+    return "bits per byte" if parameters["vocabulary"] == "bytes" else "bits per token"
+
+
 def final_bits(run: "Run") -> float:
+    """The last validation loss of a run in bits per token, as :func:`bits_of` its record."""
+    return bits_of(run.record)
+
+
+def bits_of(record: Mapping[str, Any]) -> float:
     """The last validation loss in bits per token; infinite for a run that diverged, which then loses every comparison.
 
     A byte is a token of the ``bytes`` vocabulary: there this is bits per byte.
     """
-    return run.record["validation"][-1]["bits_per_token"] if run.record["status"] == "finished" else math.inf
+    return record["validation"][-1]["bits_per_token"] if record["status"] == "finished" else math.inf
 
 
 def corpus(parameters: Mapping[str, Any]) -> "TextCorpus":

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from transnormer_lib.training.store import Run
 
 
-class OfARun(Protocol):
-    """What was measured of one run."""
+class OfARow(Protocol):
+    """What was measured of one run, its losses among it."""
 
     @property
     def row(self) -> str:
@@ -22,11 +22,15 @@ class OfARun(Protocol):
     @property
     def seed(self) -> int: ...
 
+
+class OfARun(OfARow, Protocol):
+    """What was measured of one run, with the run itself."""
+
     @property
     def run(self) -> "Run": ...
 
 
-def by_row(measured: Sequence[OfARun], field: str = "validation") -> dict[str, list[float]]:
+def by_row(measured: Sequence[OfARow], field: str = "validation") -> dict[str, list[float]]:
     """The loss of every row, one number per seed in the order of the seeds: what a paired ordering needs."""
     rows: dict[str, list[float]] = {}
     for m in sorted(measured, key=lambda m: m.seed):

@@ -1,0 +1,73 @@
+"""A question of Tables 8 to 12 as a reader sees it: the table of losses, the figure, and the sentences they support."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transnormer_lib.paper import tables
+from transnormer_lib.report import ablation_figures, figures
+from transnormer_lib.report.kept import Kept
+from transnormer_lib.report.tables import show_table
+from transnormer_lib.report.verdicts import VERDICTS
+from transnormer_lib.studies import ablation_questions as questions
+from transnormer_lib.studies import ablations, language_models, row_losses
+
+
+def show(
+    table: str,
+    bits: Mapping[str, Sequence[float]],
+    parameters: Mapping[str, Any],
+    floors: Mapping[str, float],
+    *,
+    unit: str,
+    preset: str,
+) -> None:
+    """Display one question answered by the losses ``bits``: by row one value per seed, infinite where it diverged.
+
+    ``parameters`` are those of the runs, ``preset`` names their scale, ``floors`` are drawn beside them.
+    """
+    printed, question = tables.load(table), questions.QUESTIONS[table]
+    over = f"{len(parameters['seeds'])} seeds, preset {preset}"
+    losses = questions.losses(table, bits, parameters)
+    headings = [f"{printed.locus}, {variant[-2:].upper()}" for variant in questions.VARIANTS]
+    show_table(
+        questions.loss_table(table, bits, parameters),
+        caption=f"{question} Validation loss in {unit}: mean and range over {over}.",
+        published=headings,
+        note=f"{printed.locus}: perplexity of the published models. Means are over the runs that did not diverge.",
+        digits=4,
+    )
+    means = [
+        f"{label}, {variant[-2:].upper()}: {row_losses.finished_mean(mine):.2f}"
+        for label, by_variant in losses.items()
+        for variant, mine in by_variant.items()
+        if mine
+    ]
+    figures.show(
+        ablation_figures.question(losses, questions.published(table, parameters), floors, unit=unit),
+        name=f"{table.replace('_', '-')}-{preset}",
+        caption=f"{question} Left: validation loss of every run ({over}), a bar at the mean. Right: the perplexities "
+        f"of {printed.locus}. The two have different units, so the order is what compares. A line without points on "
+        "the left was not run at this scale.",
+        alt=f"Mean loss in {unit}. " + ("; ".join(means) or "Nothing was run") + ".",
+    )
+    for sentence in questions.conclusions(table, bits, parameters):
+        print("-", sentence)
+
+
+def show_kept(table: str, found: Kept) -> None:
+    """The question answered by the runs that were kept of a larger scale."""
+    bits = row_losses.by_row(ablations.measured(found.parameters, found.runs))
+    unit = language_models.unit(found.parameters)
+    show(table, bits, found.parameters, {}, unit=unit, preset=found.preset)
+
+
+def show_verdicts(found: Kept) -> None:
+    """The claims that the kept runs judged, with their verdicts there: failures first."""
+    judged = [claim for claim in found.claims if claim["kind"] == "ordering" and claim["verdict"] != "not run"]
+    show_table(
+        [
+            {"claim": claim["statement"], "verdict": claim["verdict"], "where": claim["locus"]}
+            for claim in sorted(judged, key=lambda claim: VERDICTS.index(claim["verdict"]))
+        ],
+        caption=f"Verdicts on the orderings at the preset {found.preset}, as they were kept.",
+    )
