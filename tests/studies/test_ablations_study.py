@@ -184,10 +184,21 @@ def test_the_table_shows_ours_beside_the_paper_s_and_nothing_where_nothing_was_r
     bits = {"transnormer-t2": [3.0, 3.2], "transnormer-t2-early-0": [3.5, math.inf]}
     first, *_ = questions.loss_table("table_8", bits, PARAMETERS)
     assert first["encoder"] == "Diag in 0 of 4 layers, Norm in 4"
-    assert (first["T2, bits"], first["T2, range"]) == (3.5, "3.500–3.500, 1 diverged")
-    assert (first["T1, bits"], first["T1, range"]) == (None, None)
-    assert (first["Table 8, T1"], first["Table 8, T2"]) == (4.23, 4.48)
+    assert (first["T1, ours"], first["T2, ours"]) == (None, "3.500 (3.500–3.500, 1 diverged)")
+    assert (first["T1, Table 8"], first["T2, Table 8"]) == (4.23, 4.48)
     assert {bits for by in questions.losses("table_9", {}, PARAMETERS).values() for bits in by.values()} == {()}
+
+
+def test_a_line_of_ours_stands_in_the_table_where_it_was_run() -> None:
+    bits = {"transnormer-t2": [3.0], "transnormer-t2-ffn-swish": [3.1]}
+    shown = [line["encoder"] for line in questions.loss_table("table_10", bits, PARAMETERS)]
+    assert shown == ["FFN, GELU", "TransNormer", "FFN, swish"]
+
+
+def test_a_sentence_says_who_is_ahead() -> None:
+    bits = {"transnormer-t2": [3.0, 3.1, 3.2], "transnormer-t2-reversed": [3.5, 3.6, 3.71]}
+    (line,) = questions.conclusions("table_9", bits, PARAMETERS)
+    assert line.startswith("T2, Norm first, then Diag, against T2 as it is: higher loss; +0.503 bits, 95% in [+0.489")
 
 
 def altered(monkeypatch: pytest.MonkeyPatch, table: str, row: int, value: float) -> None:

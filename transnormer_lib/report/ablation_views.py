@@ -28,13 +28,12 @@ def show(
     printed, question = tables.load(table), questions.QUESTIONS[table]
     over = f"{len(parameters['seeds'])} seeds, preset {preset}"
     losses = questions.losses(table, bits, parameters)
-    headings = [f"{printed.locus}, {variant[-2:].upper()}" for variant in questions.VARIANTS]
+    headings = [f"{variant[-2:].upper()}, {printed.locus}" for variant in questions.VARIANTS]
     show_table(
         questions.loss_table(table, bits, parameters),
-        caption=f"{question} Validation loss in {unit}: mean and range over {over}.",
+        caption=f"{question} Validation loss in {unit}: mean (range) over {over}.",
         published=headings,
         note=f"{printed.locus}: perplexity of the published models. Means are over the runs that did not diverge.",
-        digits=4,
     )
     means = [
         f"{label}, {variant[-2:].upper()}: {row_losses.finished_mean(mine):.2f}"
@@ -43,7 +42,7 @@ def show(
         if mine
     ]
     figures.show(
-        ablation_figures.question(losses, questions.published(table, parameters), floors, unit=unit),
+        ablation_figures.question(losses, questions.published(table, bits, parameters), floors, unit=unit),
         name=f"{table.replace('_', '-')}-{preset}",
         caption=f"{question} Left: validation loss of every run ({over}), a bar at the mean. Right: the perplexities "
         f"of {printed.locus}. The two have different units, so the order is what compares. A line without points on "

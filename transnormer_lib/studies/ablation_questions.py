@@ -187,43 +187,59 @@ _LABELS: Mapping[str, str] = {
 }
 
 
+def shown(table: str, bits: Mapping[str, Sequence[float]], parameters: Mapping[str, Any]) -> list[Line]:
+    """The lines of a table that have something to show: printed numbers, or losses of ours."""
+    return [
+        line
+        for line in lines(table)
+        if any(value is not None for value in line.published.values())
+        or any(row_name(variant, line.change, parameters) in bits for variant in VARIANTS)
+    ]
+
+
 def losses(
     table: str, bits: Mapping[str, Sequence[float]], parameters: Mapping[str, Any]
 ) -> dict[str, dict[str, Sequence[float]]]:
-    """The losses of every line of the table by its label and variant; none where nothing was run."""
+    """The losses of every line that is shown, by its label and variant; none where nothing was run."""
     return {
         label(line.change, parameters): {
             variant: bits.get(row_name(variant, line.change, parameters) or "", ()) for variant in VARIANTS
         }
-        for line in lines(table)
+        for line in shown(table, bits, parameters)
     }
 
 
-def published(table: str, parameters: Mapping[str, Any]) -> dict[str, Mapping[str, float | None]]:
-    """The printed perplexities of every line of the table by its label and variant."""
-    return {label(line.change, parameters): line.published for line in lines(table)}
+def published(
+    table: str, bits: Mapping[str, Sequence[float]], parameters: Mapping[str, Any]
+) -> dict[str, Mapping[str, float | None]]:
+    """The printed perplexities of the same lines."""
+    return {label(line.change, parameters): line.published for line in shown(table, bits, parameters)}
 
 
 def loss_table(table: str, bits: Mapping[str, Sequence[float]], parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One line per line of the table: our losses per variant, mean and range, and the paper's perplexities."""
-    heading = tables.load(table).locus
-    ours, printed, found = losses(table, bits, parameters), published(table, parameters), []
-    for name, by_variant in ours.items():
-        values: dict[str, Any] = {"encoder": name}
-        for variant, mine in by_variant.items():
-            short = variant[-2:].upper()
-            values[f"{short}, bits"] = row_losses.finished_mean(mine) if mine else None
-            values[f"{short}, range"] = row_losses.spread(mine) if mine else None
-        found.append(values | {f"{heading}, {v[-2:].upper()}": value for v, value in printed[name].items()})
+    """One line per line that is shown: our losses per variant, mean and range, and the paper's perplexities."""
+    heading, found = tables.load(table).locus, []
+    printed = published(table, bits, parameters)
+    for name, by_variant in losses(table, bits, parameters).items():
+        ours: dict[str, Any] = {
+            f"{variant[-2:].upper()}, ours": f"{row_losses.finished_mean(mine):.3f} ({row_losses.spread(mine)})"
+            if mine
+            else None
+            for variant, mine in by_variant.items()
+        }
+        theirs = {f"{variant[-2:].upper()}, {heading}": value for variant, value in printed[name].items()}
+        found.append({"encoder": name} | ours | theirs)
     return found
 
 
 def conclusions(table: str, bits: Mapping[str, Sequence[float]], parameters: Mapping[str, Any]) -> list[str]:
-    """What the losses say to the table's question: TransNormer against each other line, in sentences."""
+    """What the losses say to the table's question: each other line against TransNormer, in sentences."""
     said = []
     for variant in VARIANTS:
+        base, short = bits.get(variant), variant[-2:].upper()
         for line in lines(table):
-            name = row_name(variant, line.change, parameters)
-            if line.change and name is not None and name in bits and variant in bits:
-                said.append(row_losses.compared(name, variant, bits))
+            mine = bits.get(row_name(variant, line.change, parameters) or "")
+            if line.change and base is not None and mine is not None:
+                names = f"{short}, {label(line.change, parameters)},", f"{short} as it is"
+                said.append(row_losses.compared(*names, dict(zip(names, (mine, base), strict=True))))
     return said
