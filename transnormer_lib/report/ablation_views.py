@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transnormer_lib.paper import tables
-from transnormer_lib.report import ablation_figures, figures
+from transnormer_lib.report import ablation_figures, figures, language_model_figures
 from transnormer_lib.report.kept import Kept
 from transnormer_lib.report.tables import show_table
 from transnormer_lib.report.verdicts import VERDICTS
@@ -53,11 +53,43 @@ def show(
         print("-", sentence)
 
 
+def show_controls(
+    bits: Mapping[str, Sequence[float]],
+    parameters: Mapping[str, Any],
+    floors: Mapping[str, float],
+    *,
+    unit: str,
+    preset: str,
+) -> None:
+    """Display TransNormer as it is beside the controls: the losses of their runs, and the sentences they support."""
+    mine = {row: bits[row] for row in (*questions.VARIANTS, *parameters["controls"]) if row in bits}
+    over = f"{len(parameters['seeds'])} seeds, preset {preset}"
+    figures.show(
+        language_model_figures.losses(mine, floors, unit=unit),
+        name=f"controls-{preset}",
+        caption=f"Validation loss of every run ({over}): TransNormer as it is, and softmax and 1+elu attention in its "
+        "surroundings. Points are runs, the line is their range, the bar their mean.",
+        alt=f"Mean loss in {unit}. " + ", ".join(f"{row} {row_losses.finished_mean(b):.2f}" for row, b in mine.items()),
+    )
+    for control in parameters["controls"]:
+        for variant in filter(mine.get, questions.VARIANTS):
+            print("-", row_losses.compared(variant, control, mine))
+
+
+def show_kept_controls(found: Kept) -> None:
+    """TransNormer beside its controls, by the runs that were kept of a larger scale."""
+    unit = language_models.unit(found.parameters)
+    show_controls(_kept_bits(found), found.parameters, {}, unit=unit, preset=found.preset)
+
+
 def show_kept(table: str, found: Kept) -> None:
     """The question answered by the runs that were kept of a larger scale."""
-    bits = row_losses.by_row(ablations.measured(found.parameters, found.runs))
     unit = language_models.unit(found.parameters)
-    show(table, bits, found.parameters, {}, unit=unit, preset=found.preset)
+    show(table, _kept_bits(found), found.parameters, {}, unit=unit, preset=found.preset)
+
+
+def _kept_bits(found: Kept) -> dict[str, list[float]]:
+    return row_losses.by_row(ablations.measured(found.parameters, found.runs))
 
 
 def show_verdicts(found: Kept) -> None:
