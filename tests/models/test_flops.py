@@ -10,7 +10,7 @@ from transnormer_lib.data.batches import IGNORE
 from transnormer_lib.models.architectures import architecture, names
 from transnormer_lib.models.classifier import build_classifier, with_head
 from transnormer_lib.models.config import ClassifierHead, Kind, ModelConfig
-from transnormer_lib.models.flops import forward_flops, training_flops
+from transnormer_lib.models.flops import attention_flops, forward_flops, training_flops
 from transnormer_lib.models.language_model import build_model
 
 LENGTH = 48
@@ -61,6 +61,31 @@ def test_forward_operations_are_those_that_torch_counts(name: str, kind: Kind, r
     model = config(name, kind, rotary=rotary)
     measured, share = counted(model, length, backward=False)
     assert forward_flops(model, length, predicted_share=share) == measured
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+def test_operations_of_layers_side_by_side_are_those_that_torch_counts(kind: Kind, length: int) -> None:
+    model = config("transnormer-t2", kind, arrangement="parallel")
+    measured, share = counted(model, length, backward=False)
+    assert forward_flops(model, length, predicted_share=share) == measured
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+@pytest.mark.parametrize("name", ["vanilla", "transnormer-t1", "transnormer-t2", "flash"])
+def test_the_operations_of_attention_are_all_but_those_of_the_rest(name: str, kind: Kind) -> None:
+    narrow, wide = (replace(config(name, kind), hidden=width) for width in (1, 2))
+    # What one more unit of width costs is what the first one costs.
+    feed_forward = forward_flops(wide, LENGTH, 0.0) - forward_flops(narrow, LENGTH, 0.0)
+    logits = forward_flops(narrow, LENGTH, 1.0) if kind == "decoder" else forward_flops(narrow, LENGTH, 1.0 / LENGTH)
+    rest = feed_forward + vocabulary(narrow, LENGTH if kind == "decoder" else 1)
+    assert attention_flops(narrow, LENGTH) == logits - rest
+
+
+def vocabulary(model: ModelConfig, predicted: int) -> int:
+    """Operations of the logits of so many positions; an encoder's head is as wide as the model."""
+    per_position = model.vocab_size * model.dim + (model.dim * model.dim if model.kind == "encoder" else 0)
+    return 2 * predicted * per_position
 
 
 @pytest.mark.parametrize("length", LENGTHS)
