@@ -38,6 +38,34 @@ def test_failures_come_first_then_what_was_not_run_then_the_notebooks_and_all_cl
     assert "bound-holds" not in text[: text.index("All claims")]
 
 
+def keep_at_night(root: Path, content: str) -> Path:
+    path = root / "reports" / "kept" / "night" / f"{THEORY}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    return path
+
+
+def test_what_larger_scales_kept_is_named_with_its_machine_and_judges_nothing(tmp_path: Path) -> None:
+    make_report(tmp_path)
+    before = build_report(tmp_path, "quick", CLAIMS)
+    fields = {"preset": "night", "notebook": THEORY, "parameters": {}, "runs": [], "device": "a machine", "threads": 1}
+    fields |= {"commit": "abc", "started": "2026-11-21T20:00:00+00:00", "claims": [{"verdict": "not reproduced"}]}
+    keep_at_night(tmp_path, json.dumps(fields))
+    after = build_report(tmp_path, "quick", CLAIMS)
+    text = Page(tmp_path / QUICK / "index.html").text
+    assert "Kept from larger scales" in text
+    assert "on a machine" in text
+    assert (after.counts, after.failed) == (before.counts, before.failed)
+
+
+def test_a_kept_file_that_cannot_be_read_is_named_and_costs_nothing_else(tmp_path: Path) -> None:
+    make_report(tmp_path)
+    keep_at_night(tmp_path, "{}")
+    summary = build_report(tmp_path, "quick", CLAIMS)
+    assert [(item.notebook, item.line.split(":")[0]) for item in summary.failed][-1] == (THEORY, f"{THEORY}.json")
+    assert "Kept from larger scales" not in Page(tmp_path / QUICK / "index.html").text
+
+
 def test_the_scoreboard_counts_refuted_and_not_run_before_successes(root: Path) -> None:
     text = Page(root / QUICK / "index.html").text
     score = text[: text.index("What failed")]

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from transnormer_lib.paper.claims import Claim, load
+from transnormer_lib.report import kept
 from transnormer_lib.report.cards import PAPERS
+from transnormer_lib.report.kept import Kept
 from transnormer_lib.report.ledger import (
     Ledger,
     Run,
@@ -80,7 +82,13 @@ def build_report(root: Path, preset: str, claims: Sequence[Claim] | None = None)
             write_notebook_page(report_dir, notebook, runs[notebook.name], own, ledger, (before, after))
         except PageError as fault:
             failed.append(Failed(notebook.name, str(fault)))
-    _write_index(report_dir, scale, description, notebooks, runs, claims, ledger, failed)
+    above: list[Kept] = []
+    for notebook in notebooks:
+        try:
+            above += kept.larger(scale, notebook.name, project)
+        except ValueError as fault:
+            failed.append(Failed(notebook.name, str(fault)))
+    _write_index(report_dir, scale, description, notebooks, runs, claims, ledger, failed, above)
     build_overview(root, None)
     return Summary(report_dir / "index.html", counts(ledger.claims), failed)
 
@@ -137,6 +145,7 @@ def _write_index(
     claims: Sequence[Claim],
     ledger: Ledger,
     failed: Sequence[Failed],
+    above: Sequence[Kept],
 ) -> None:
     path = report_dir / "index.html"
     have_page = {notebook.name for notebook in notebooks if (report_dir / f"{notebook.name}.html").exists()}
@@ -154,6 +163,7 @@ def _write_index(
         records,
         failed,
         sorted(have_page),
+        [vars(found) for found in above],
     )
     digest = content_digest(*content)
     if is_current(path, digest):
@@ -178,6 +188,7 @@ def _write_index(
         total=len(rows),
         reasons=missing.most_common(),
         notebooks=[_notebook_item(n, runs[n.name], claims, ledger, have_page, failed) for n in notebooks],
+        kept=[_kept_item(found, notebooks) for found in above],
         papers=_papers(claims, rows),
         command=f"make report PRESET={report_dir.name}",
         provenance=_shared_provenance(records),
@@ -215,6 +226,11 @@ def _notebook_item(
         "line": "; ".join(lines) or None,
         "counts": counts(own) if own else None,
     }
+
+
+def _kept_item(found: Kept, notebooks: Sequence[Notebook]) -> dict[str, Any]:
+    title = next(notebook.title for notebook in notebooks if notebook.name == found.notebook)
+    return {"title": title, "preset": found.preset, "line": found.sentence(), "counts": counts(found.claims)}
 
 
 def _papers(claims: Sequence[Claim], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
