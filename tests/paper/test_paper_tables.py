@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from transnormer_lib.paper import discrepancies, tables
-from transnormer_lib.report.mathml import text_with_math
+from transnormer_lib.paper import tables
 
 
 def test_tables_1_to_12_are_there_and_consistent() -> None:
@@ -86,18 +85,3 @@ def test_a_broken_table_is_refused(tmp_path: Path, old: str, new: str, named: st
     with pytest.raises(ValueError, match=r"table_1\.yaml") as error:
         tables.load("table_1", tmp_path)
     assert named in str(error.value)
-
-
-def test_every_discrepancy_can_be_shown_and_names_its_evidence() -> None:
-    entries = discrepancies.load()
-    assert len(entries) >= 15
-    for entry in entries:
-        for text in (entry.says, entry.evidence, entry.settled):
-            assert text_with_math(text)
-
-
-def test_a_discrepancy_entered_twice_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "register.yaml"
-    path.write_text(2 * "- {id: a, paper: gau, locus: Table 1, says: x, evidence: y, settled: z}\n")
-    with pytest.raises(ValueError, match="id='a': used twice"):
-        discrepancies.load(path)

@@ -84,12 +84,6 @@ def test_the_paper_preset_trains_encoders_of_those_sizes() -> None:
     assert (config.optimizer.eps, config.optimizer.schedule, config.optimizer.clip_norm) == (1e-6, "linear", 0.0)
 
 
-@pytest.mark.parametrize("width", [1365, 2048])
-def test_the_width_inside_the_glu_follows_from_the_count(width: int) -> None:
-    millions = round(count_parameters(published("transnormer-t2", "encoder", hidden=width)) / 1e6, 2)
-    assert study.glu_width(millions) == width
-
-
 def test_the_two_kinds_of_model_are_told_apart_by_what_they_are() -> None:
     lines = {line[""]: (line["notebook 04"], line["here"]) for line in study.decoder_and_encoder()}
     assert lines["layers"] == (6, 12)

@@ -1,31 +1,80 @@
-"""The register of what the paper contradicts, in itself or in its released code, and how each case is settled."""
+"""The register of what the paper contradicts, in itself or in its released code, and how each case is settled.
 
+One file per subject in ``discrepancies/``. The entries are text; ``studies.register`` holds the check that goes with
+each, found by the entry's id.
+"""
+
+from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, model_validator
 
 from transnormer_lib.paper.claims import Paper
 from transnormer_lib.paper.records import PACKAGE, Record, build, read_list
 
-FILE = PACKAGE / "discrepancies.yaml"
+FOLDER = PACKAGE / "discrepancies"
+# The files in the order of the register.
+SUBJECTS = ("sizes", "training", "norms", "positions", "attention", "baselines", "arena", "tables", "theory")
+
+_Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
+_Place = Annotated[str, Field(pattern=r"^[a-z_/0-9]+\.py:[A-Za-z_.0-9]+( \| .+)?$")]
 
 
 class Discrepancy(Record):
-    """One contradiction: what is said where, what speaks against it, and what this project does."""
+    """One contradiction: what is said where, what speaks against it, and what this project does.
 
-    id: str
+    ``code`` names where it is settled: ``models/config.py:ModelConfig.rotary``, a definition in a file of the library,
+    with ``" | TEXT"`` the first line of it that holds TEXT. Raises ValueError unless exactly one of ``flag`` and
+    ``no_flag`` is given.
+    """
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+    subject: _Text  # the file that it stands in
     paper: Paper
-    locus: str
-    says: str
-    evidence: str  # with its source: another place of the paper, repository@commit, or arithmetic
-    settled: str
+    locus: _Text
+    says: _Text
+    released: str = ""  # what the released code does, with repository@commit; cited: no check can read it again
+    evidence: _Text  # with its source: another place of the paper, repository@commit, or arithmetic
+    settled: _Text
+    flag: str = ""  # how a user takes the other choice
+    no_flag: str = ""  # or why there is nothing to choose
+    code: Annotated[list[_Place], Field(min_length=1)]
+    claims: list[str] = []  # noqa: RUF012  claims that judge the same thing, by id; pydantic copies the default
+    trained: str = ""  # the comparison of trained runs that shows what the choice changes (``studies.register_runs``)
     inferred: bool = False  # the settlement is a conclusion of ours, not a fact found
 
+    @model_validator(mode="after")
+    def _choice(self) -> "Discrepancy":
+        if bool(self.flag) == bool(self.no_flag):
+            raise ValueError(f"flag={self.flag!r}: an entry has either a flag or, in no_flag, why it has none")
+        return self
 
-def load(path: Path = FILE) -> tuple[Discrepancy, ...]:
-    """All entries in the file's order. Raises ValueError naming entry and field, or an id used twice."""
+
+@lru_cache
+def load(folder: Path = FOLDER) -> tuple[Discrepancy, ...]:
+    """All entries, by subject and in the order of their file.
+
+    Raises ValueError naming entry and field, an id used twice, or a file that is no subject's.
+    """
     found: dict[str, Discrepancy] = {}
-    for position, fields in enumerate(read_list(path), start=1):
-        entry = build(Discrepancy, fields, f"{path.name}: entry {position}")
-        if entry.id in found:
-            raise ValueError(f"id={entry.id!r}: used twice in {path.name}")
-        found[entry.id] = entry
+    files = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    if strange := sorted(set(files) - set(SUBJECTS)):
+        raise ValueError(f"{strange[0]}.yaml: no such subject; there are {', '.join(SUBJECTS)}")
+    for subject in SUBJECTS:
+        if subject not in files:
+            continue
+        for position, fields in enumerate(read_list(files[subject]), start=1):
+            named = {**fields, "subject": subject} if isinstance(fields, dict) else fields
+            entry = build(Discrepancy, named, f"{subject}.yaml: entry {position}")
+            if entry.id in found:
+                raise ValueError(
+                    f"id={entry.id!r}: used twice, in {found[entry.id].subject}.yaml and in {subject}.yaml"
+                )
+            found[entry.id] = entry
     return tuple(found.values())
+
+
+def by_id() -> dict[str, Discrepancy]:
+    """The entries under their ids."""
+    return {entry.id: entry for entry in load()}

@@ -20,6 +20,7 @@ _STUDIES = {
     "06_glue": "transnormer_lib.studies.glue",
     "07_lra": "transnormer_lib.studies.arena",
     "09_ablations": "transnormer_lib.studies.ablations",
+    "10_what_the_paper_leaves_out": "transnormer_lib.studies.register_runs",
 }
 
 

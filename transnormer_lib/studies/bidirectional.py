@@ -104,14 +104,6 @@ def published_parameters(row: str) -> float:
     return value
 
 
-def glu_width(millions: float) -> int:
-    """The width inside TransNormer's GLU at which the encoder of the published size has so many parameters."""
-    from transnormer_lib.models.architectures import published
-    from transnormer_lib.models.language_model import width_for
-
-    return width_for(published("transnormer-t2", "encoder"), millions * 1e6)
-
-
 def decoder_and_encoder() -> list[dict[str, Any]]:
     """What tells the two published TransNormer models apart, one line per property."""
     from transnormer_lib.models.architectures import published

@@ -165,7 +165,7 @@ class RunConfig:
     evaluations: int = 1  # how often validation is measured, evenly spread, the last time at the end
     validation_windows: int = 64  # language models: sequences of data.length that one evaluation reads
     evaluation_examples: int | None = None  # classifiers: examples of each split that one evaluation reads; None: all
-    evaluation_part: EvaluationPart = "spread"  # "moving": other examples each time, as the original harness of LRA
+    evaluation_part: EvaluationPart = "spread"  # "moving": other examples each time, as Skyformer's harness
     waypoints: tuple[int, ...] = ()  # further steps after which validation is measured; 0: before the first
     # Further splits, such as "test", measured once with the weights kept; a classifier's are read as a whole.
     measured_at_end: tuple[str, ...] = ()

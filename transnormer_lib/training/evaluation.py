@@ -130,8 +130,8 @@ def evaluate_classifier(
 
     ``config.evaluation_examples`` reads no more than that many examples: drawn from the whole split and always the
     same ones, or with ``evaluation_part="moving"`` the next ones at each evaluation (``number`` counts them) in one
-    fixed random order, from the beginning again after the last, so that no two evaluations measure the same. The
-    original Long Range Arena harness chooses its checkpoint so. Of several parts of a split the first one's results
+    fixed random order, from the beginning again after the last, so that no two evaluations measure the same.
+    Skyformer's harness chooses its checkpoint so. Of several parts of a split the first one's results
     have plain names, the others' the part's name behind theirs: ``accuracy``, ``accuracy_mismatched``.
     """
     was_training = model.training

@@ -1,0 +1,21 @@
+"""The register of discrepancies, executable: one file of checks per subject, and the places that settle them."""
+
+from transnormer_lib.studies.register import (
+    arena,
+    attention,
+    baselines,
+    listops,
+    norms,
+    positions,
+    sizes,
+    tables,
+    theory,
+    training,
+)
+from transnormer_lib.studies.register.checks import Effect, Found, names, run
+from transnormer_lib.studies.register.places import Place, find
+
+# Importing a file of checks enters them.
+MODULES = (sizes, training, norms, positions, attention, baselines, arena, listops, tables, theory)
+
+__all__ = ["MODULES", "Effect", "Found", "Place", "find", "names", "run"]

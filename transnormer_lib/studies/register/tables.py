@@ -1,0 +1,290 @@
+"""Checks on the published tables and the sentences about them: arithmetic on the numbers as printed."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from transnormer_lib.paper import tables
+from transnormer_lib.studies import arena, glue_published
+from transnormer_lib.studies.register.checks import Effect, Found, check
+
+_LENGTHS = ("1k", "2k", "3k", "4k", "5k")
+
+
+def value(table: str, column: str, **labels: Any) -> float:
+    """One published number. Raises ValueError where the cell is empty."""
+    cell = tables.load(table).value(column, **labels)
+    if not isinstance(cell, int | float):
+        raise ValueError(f"{table}, {column}, {labels}: no number is printed")
+    return float(cell)
+
+
+@check("glue-average")
+def glue_average() -> Found:
+    rows = {line["row"]: line for line in glue_published.averages()}
+    off = glue_published.largest_error_of_averages()
+    linear = rows["linear"]
+    plain = {row: line["plain"] for row, line in rows.items() if line["plain"] is not None}
+    ranked = [sorted(plain, key=lambda row: -rows[row][rule]) for rule in ("printed", "plain")]
+    return Found(
+        {
+            "largest distance of the printed averages from means over seven columns with the dash as 0": off,
+            "1+elu: printed, by that rule, over the columns that it converged on": [
+                linear["printed"],
+                linear["table_5"],
+                linear["converged"],
+            ],
+            "rank by the printed average": ranked[0],
+            "rank with MNLI counted once": ranked[1],
+        },
+        {
+            "all printed averages follow the rule": off < 0.01,
+            "without the 0, 1+elu's would be another": linear["converged"] > linear["printed"] + 5,
+        },
+        (Effect("average of 1+elu", linear["table_5"], linear["converged"]),),
+    )
+
+
+@check("best-average-on-glue")
+def best_average() -> Found:
+    others = [row for row in glue_published.PUBLISHED if row not in glue_published.OURS]
+    t2, softmax = (glue_published.score(row, "avg") for row in ("transnormer-t2", "vanilla"))
+    plain = {line["row"]: line["plain"] for line in glue_published.averages()}
+    best = {row: glue_published.best_average(row, others) for row in glue_published.OURS}
+    return Found(
+        {
+            "averages of T2 and softmax attention": [t2, softmax],
+            "the same with MNLI once": [plain["transnormer-t2"], plain["vanilla"]],
+        },
+        {
+            "T1's is the best": best["transnormer-t1"],
+            "T2's is not": not best["transnormer-t2"],
+            "with MNLI counted once T2 is ahead of softmax": plain["transnormer-t2"] > plain["vanilla"],
+        },
+    )
+
+
+@check("best-linear-on-sst-2")
+def best_linear_on_sst_2() -> Found:
+    exceptions = glue_published.exceptions()
+    return Found(
+        {"where a variant is not above a linear method": exceptions},
+        {
+            "T2 on SST-2 is an exception": any(line.startswith("transnormer-t2 on SST-2") for line in exceptions),
+            "T1 has none": not any(line.startswith("transnormer-t1") for line in exceptions),
+        },
+    )
+
+
+@check("norm-attention-alone")
+def norm_attention_alone() -> Found:
+    alone = value("table_1", "ppl_val", method="NormAttention")
+    table_8 = [value("table_8", variant, diag_layers=0, norm_layers=12) for variant in ("t1", "t2")]
+    linear = value("table_1", "ppl_val", method="1+elu")
+    return Found(
+        {"Table 1, NormAttention": alone, "Table 8 without DiagAttention: T1, T2": table_8, "Table 1, 1+elu": linear},
+        {"neither of Table 8 is Table 1's": all(abs(alone - ppl) > 0.1 for ppl in table_8)},
+        (Effect("lead over 1+elu", round(linear - alone, 2), [round(linear - ppl, 2) for ppl in table_8]),),
+    )
+
+
+@check("best-hybrid")
+def best_hybrid() -> Found:
+    hybrid = value("table_3", "ppl_val", early="Vanilla", late="1+elu")
+    ours = {variant: value("table_10", variant, feed_forward="GLU") for variant in ("t1", "t2")}
+    return Found(
+        {"softmax, then 1+elu (Table 3)": hybrid, "TransNormer": ours},
+        {"the hybrid's perplexity is lower than both": hybrid < min(ours.values())},
+    )
+
+
+@check("hybrids-have-no-glu")
+def hybrids_have_no_glu() -> Found:
+    same = value("table_3", "ppl_val", early="1+elu", late="1+elu"), value("table_1", "ppl_val", method="1+elu")
+    hybrid = value("table_3", "ppl_val", early="Vanilla", late="1+elu")
+    by_part = {part: value("table_10", "t2", feed_forward=part) for part in ("FFN", "GLU")}
+    return Found(
+        {
+            "1+elu in Table 3 and in Table 1": list(same),
+            "softmax, then 1+elu": hybrid,
+            "T2 by its feed-forward part (Table 10)": by_part,
+        },
+        {
+            "Table 3's rows are the baselines of Table 1": same[0] == same[1],
+            "with an FFN, as they have, T2 is further behind": by_part["FFN"] - hybrid > by_part["GLU"] - hybrid > 0,
+        },
+        (Effect("T2 behind the hybrid", *(round(by_part[part] - hybrid, 2) for part in ("GLU", "FFN"))),),
+    )
+
+
+def speedups(phase: str) -> list[float]:
+    """How many times as fast as FLASH-quad both variants are, over the lengths of Table 7."""
+    return [
+        value("table_7", f"{phase}_{n}", model=row) / value("table_7", f"{phase}_{n}", model="FLASH-quad")
+        for row in ("TransNormer T1", "TransNormer T2")
+        for n in _LENGTHS
+    ]
+
+
+@check("speed-over-flash-quad")
+def speed_over_flash_quad() -> Found:
+    train, infer = speedups("train"), speedups("infer")
+    return Found(
+        {
+            "times as fast in training, least and most": [min(train), max(train)],
+            "in inference": [min(infer), max(infer)],
+        },
+        {
+            "300 % faster, four times as fast, is reached at no length": max(train) < 4.0,
+            "300 % of the speed is reached at the longest alone": max(train) > 3.0 > min(train),
+            "150 % faster, 2.5 times as fast, is reached at every length": min(infer) >= 2.5,
+        },
+    )
+
+
+@check("not-all-report-worse-speed")
+def not_all_worse() -> Found:
+    ties = []
+    for phase in ("train", "infer"):
+        for n in _LENGTHS:
+            slower = min(value("table_7", f"{phase}_{n}", model=f"TransNormer {v}") for v in ("T1", "T2"))
+            for record in tables.load("table_7").records():
+                speed = record[f"{phase}_{n}"]
+                if not record["model"].startswith("TransNormer") and speed is not None and speed >= slower:
+                    ties.append(f"{record['model']}, {phase} at {n}: {speed} against {slower}")
+    return Found(
+        {"methods that are no slower than the slower variant": ties},
+        {"there is one": bool(ties), "only in training at 1K": all("train at 1k" in line for line in ties)},
+    )
+
+
+@check("memory-is-gone-at-3k")
+def memory_gone() -> Found:
+    printed = {n: tables.load("table_7").value(f"train_{n}", model="Transformer") for n in _LENGTHS}
+    return Found(
+        {"the vanilla transformer's training speed by length": printed},
+        {"there is none at 3K itself": printed["3k"] is None, "there is one at 2K": printed["2k"] is not None},
+    )
+
+
+@check("flash-quad-is-not-the-best-linear")
+def flash_quad_not_best() -> Found:
+    test = {row["method"]: row["ppl_test"] for row in tables.load("table_4").records()}
+    glue = {name: glue_published.score(row, "avg") or 0.0 for row, name in glue_published.PUBLISHED.items()}
+    others = ("LS", "FLASH", "1+elu", "Performer")
+    return Found(
+        {
+            "test perplexity (Table 4)": {name: test[name] for name in ("FLASH-quad", *others)},
+            "average (Table 5)": {name: glue[name] for name in ("FLASH-quad", *others)},
+        },
+        {
+            "in Table 4, on test, LS is better": test["LS"] < test["FLASH-quad"],
+            "in Table 5 FLASH-quad is the best of them": all(glue["FLASH-quad"] > glue[name] for name in others),
+        },
+    )
+
+
+@check("table-4-tie")
+def table_4_tie() -> Found:
+    lead = {
+        split: round(
+            value("table_4", f"ppl_{split}", method="Vanilla")
+            - value("table_4", f"ppl_{split}", method="TransNormer T2"),
+            2,
+        )
+        for split in ("val", "test")
+    }
+    return Found(
+        {"T2 ahead of softmax attention, in perplexity": lead},
+        {
+            "on test they are equal": lead["test"] == 0.0,
+            "on validation T2 is less than 0.1 ahead": 0.0 < lead["val"] < 0.1,
+        },
+    )
+
+
+@check("lra-first-or-second")
+def lra_first_or_second() -> Found:
+    ranks, said = arena.places_in_table_6(), arena.section_5_2()
+    return Found(
+        {row: ranks[row] for row in arena.OURS},
+        {
+            "of each task one of the two is first or second": said["one_of_two"],
+            "neither alone is on all five": not said["t1"] and not said["t2"],
+        },
+    )
+
+
+@check("base-of-the-perplexity")
+def base_of_the_perplexity() -> Found:
+    printed = value("table_10", "t2", feed_forward="GLU")
+    bits, nats = math.log2(printed), math.log(printed)
+    return Found(
+        {
+            "printed": printed,
+            "loss in bits and in nats, if it is the exponential of its own base": [bits, nats],
+            "if 2 was raised to nats, the perplexity is": math.exp(bits),
+            "if e was raised to bits, it is": 2**nats,
+        },
+        {
+            "base and unit that fit give one number": math.isclose(2**bits, math.exp(nats)),
+            "a mix of the two would not": math.exp(bits) > 1.5 * printed and 2**nats < 0.7 * printed,
+        },
+        (Effect("perplexity behind the printed number", printed, [round(math.exp(bits), 2), round(2**nats, 2)]),),
+    )
+
+
+@check("clear-margin")
+def clear_margin() -> Found:
+    rows = {"T1": "TransNormer T1", "T2": "TransNormer T2"}
+    perplexity = {
+        name: [
+            round(value("table_4", column, method="Vanilla") - value("table_4", column, method=row), 2)
+            for column in ("ppl_val", "ppl_test")
+        ]
+        for name, row in rows.items()
+    }
+    glue, lra = (
+        {
+            name: round(value(table, "avg", **{label: row}) - value(table, "avg", **{label: vanilla}), 2)
+            for name, row in rows.items()
+        }
+        for table, label, vanilla in (("table_5", "method", "Vanilla"), ("table_6", "model", "Transformer"))
+    )
+    return Found(
+        {
+            "ahead of softmax attention in perplexity, validation and test (Table 4)": perplexity,
+            "in the average of Table 5": glue,
+            "in the average of Table 6": lra,
+        },
+        {
+            "in Table 4 no lead is above 0.1": max(lead for leads in perplexity.values() for lead in leads) < 0.1,
+            "in Table 5 T2 is not ahead": glue["T2"] <= 0.0,
+            "in Table 6 both are, by more than six points": min(lra.values()) > 6.0,
+        },
+    )
+
+
+@check("glue-selects-on-what-it-reports")
+def glue_selects() -> Found:
+    share = value("table_5", "sst2", method="Vanilla") / 100
+    count = glue_published.examples("sst2")
+    right = np.random.default_rng(0).binomial(count, share, (20_000, 4)) / count
+    too_high = 100 * float(right.max(axis=1).mean() - share)
+    lead = glue_published.leads("transnormer-t1")["sst2"]
+    return Found(
+        {
+            "sentences of SST-2's development set": count,
+            "standard error of softmax attention's score there, in points": glue_published.standard_error(
+                "sst2", 100 * share
+            ),
+            "best of four independent runs of that accuracy, too high by": too_high,
+            "T1 ahead of softmax attention": round(lead, 2),
+        },
+        {
+            "the best of four is too high by more than half a point": too_high > 0.5,
+            "T1's lead is no larger": lead <= too_high,
+        },
+        (Effect("points by which the best of four runs is too high", too_high, 0.0),),
+    )
