@@ -13,10 +13,10 @@ FLOORS = {"digits-7": {"chance": 10.0, "bag of tokens": 30.0}, "listops": {"chan
 
 
 def test_every_task_has_a_panel_and_every_row_a_line() -> None:
-    rows = {"vanilla": [20.0, 30.0], "flash": [40.0, -math.inf], "linformer": [-math.inf, -math.inf]}
+    rows = {"vanilla": [20.0, 30.0], "flash": [40.0, -math.inf], "informer": [-math.inf, -math.inf]}
     panels = draw.scores({"digits-7": rows, "listops": {"vanilla": [20.0, 25.0]}}, FLOORS).axes
     assert [axes.get_xlabel().split(":")[0] for axes in panels] == ["digits-7", "listops"]
-    assert [text.get_text() for text in panels[0].get_yticklabels()] == ["vanilla", "FLASH", "linformer"]
+    assert [text.get_text() for text in panels[0].get_yticklabels()] == ["vanilla", "FLASH", "informer"]
     assert {text.get_text() for text in panels[0].texts} == {"1 of 2 diverged", "2 of 2 diverged", "bag of tokens"}
     assert all(math.isfinite(float(x)) for axes in panels for line in axes.lines for x in line.get_xdata())
 

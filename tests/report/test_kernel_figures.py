@@ -101,3 +101,17 @@ def test_a_mistake_is_one_line(arguments: list[str], message: str, capsys: pytes
     assert main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
+
+
+def test_results_that_are_kept_are_read_by_the_names_of_their_files(tmp_path: Path, result: dict[str, Any]) -> None:
+    assert kernel_figures.kept(tmp_path / "nowhere") == {}
+    path = tmp_path / results.file_name(result)
+    results.write(result, path)
+    (tmp_path / "other.json").write_text("{}")
+    assert kernel_figures.kept(tmp_path) == {path.stem: results.read(path)}
+
+
+def test_the_figure_in_words_gives_this_projects_share_of_the_floor_per_case(result: dict[str, Any]) -> None:
+    said = kernel_figures.in_words(result)
+    assert [case["name"] in said for case in result["cases"]] == [True, True]
+    assert said.count(": 80%") == 2  # 1 / 1.25

@@ -184,6 +184,8 @@ MUTATIONS: dict[str, Mutation] = {
     "speed-over-flash-quad": prints("table_7", "train_5k", 20.0, model="TransNormer T2"),
     "not-all-report-worse-speed": prints("table_7", "train_1k", 29.0, model="TransNormer T1"),
     "memory-is-gone-at-3k": prints("table_7", "train_3k", 1.0, model="Transformer"),
+    "vanilla-not-slowest": prints("table_7", "infer_1k", 1.0, model="Transformer"),
+    "speed-batch-not-named": says("pkuzengqi/Skyformer@1a677cb", "arena", "batch", {"text": 32, "image": 32}),
     "flash-quad-is-not-the-best-linear": prints("table_4", "ppl_test", 35.0, method="LS"),
     "table-4-tie": prints("table_4", "ppl_test", 30.0, method="TransNormer T2"),
     "clear-margin": prints("table_4", "ppl_test", 20.0, method="TransNormer T1"),

@@ -58,6 +58,11 @@ STYLE: Mapping[str, Style] = {
     "transformer-ls": Style(GREEN, "d", (6, 1.5), "Transformer-LS"),
     "flash-quad": Style(PURPLE, "8", (2, 1.5), "FLASH-quad"),
     "flash": Style(PURPLE, ">", (4, 2), "FLASH"),
+    "cosformer": Style(ORANGE, "x", (3, 1, 1, 1), "cosFormer"),
+    "linformer": Style(GREEN, "+", (1, 1), "Linformer"),
+    "reformer": Style(GREY, "1", (2, 1), "Reformer"),
+    "nystromformer": Style(PURPLE, "2", "", "Nyströmformer"),
+    "vanilla-stored": _VANILLA._replace(marker="H", dashes=(1, 1.5), label="vanilla, matrix stored"),
 }
 
 _TEXT = "#1a1a1a"

@@ -1,6 +1,7 @@
 """The kernels' benchmark as a figure and as a table, from the JSON that ``transnormer_kernels.bench`` writes."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.report.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
@@ -86,6 +87,24 @@ def speed(result: Mapping[str, Any]) -> "Figure":
     axes.set_title(f"{result['device']}, {result['date'][:10]}{', quick: no result' if result['quick'] else ''}")
     axes.legend(title=None, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
+
+
+def kept(folder: Path) -> dict[str, dict[str, Any]]:
+    """The results that lie in ``folder``, by the name of their file without its ending, in the order of names."""
+    paths = sorted(folder.glob("kernels-*.json"))
+    if not paths:
+        return {}
+    from transnormer_kernels.bench.results import read
+
+    return {path.stem: read(path) for path in paths}
+
+
+def in_words(result: Mapping[str, Any]) -> str:
+    """Per case, the share of the floor that this project's kernel reaches."""
+    timed = rows(result)
+    ours = timed[timed.contestant.str.startswith("transnormer") & (timed.status == "measured")]
+    shares = [f"{row.case}: {100 * row.of_floor:.0f}%" for row in ours.itertuples()]
+    return "This project's kernels, percent of the floor. " + "; ".join(shares) + "."
 
 
 def _family(contestant: str) -> tuple[str, str, str]:

@@ -127,5 +127,5 @@ def decoding_cost(costs: Sequence["StepCost"]) -> "Figure":
     ticks = sorted({cost.position for cost in costs})
     below.set_xticks(ticks, [str(tick) for tick in ticks])
     below.minorticks_off()
-    above.legend()
+    figure.legend(*above.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure

@@ -8,6 +8,7 @@ from transnormer_lib.studies.register import (
     norms,
     positions,
     sizes,
+    speed,
     tables,
     theory,
     training,
@@ -16,6 +17,6 @@ from transnormer_lib.studies.register.checks import Effect, Found, names, run
 from transnormer_lib.studies.register.places import Place, find
 
 # Importing a file of checks enters them.
-MODULES = (sizes, training, norms, positions, attention, baselines, arena, listops, tables, theory)
+MODULES = (sizes, training, norms, positions, attention, baselines, arena, listops, tables, speed, theory)
 
 __all__ = ["MODULES", "Effect", "Found", "Place", "find", "names", "run"]

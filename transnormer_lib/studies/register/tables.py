@@ -9,8 +9,6 @@ from transnormer_lib.paper import tables
 from transnormer_lib.studies import arena, glue_published
 from transnormer_lib.studies.register.checks import Effect, Found, check
 
-_LENGTHS = ("1k", "2k", "3k", "4k", "5k")
-
 
 def value(table: str, column: str, **labels: Any) -> float:
     """One published number. Raises ValueError where the cell is empty."""
@@ -115,73 +113,6 @@ def hybrids_have_no_glu() -> Found:
             "with an FFN, as they have, T2 is further behind": by_part["FFN"] - hybrid > by_part["GLU"] - hybrid > 0,
         },
         (Effect("T2 behind the hybrid", *(round(by_part[part] - hybrid, 2) for part in ("GLU", "FFN"))),),
-    )
-
-
-def speedups(phase: str) -> list[float]:
-    """How many times as fast as FLASH-quad both variants are, over the lengths of Table 7."""
-    return [
-        value("table_7", f"{phase}_{n}", model=row) / value("table_7", f"{phase}_{n}", model="FLASH-quad")
-        for row in ("TransNormer T1", "TransNormer T2")
-        for n in _LENGTHS
-    ]
-
-
-@check("speed-over-flash-quad")
-def speed_over_flash_quad() -> Found:
-    train, infer = speedups("train"), speedups("infer")
-    return Found(
-        {
-            "times as fast in training, least and most": [min(train), max(train)],
-            "in inference": [min(infer), max(infer)],
-        },
-        {
-            "300 % faster, four times as fast, is reached at no length": max(train) < 4.0,
-            "300 % of the speed is reached at the longest alone": max(train) > 3.0 > min(train),
-            "150 % faster, 2.5 times as fast, is reached at every length": min(infer) >= 2.5,
-        },
-    )
-
-
-@check("not-all-report-worse-speed")
-def not_all_worse() -> Found:
-    ties = []
-    for phase in ("train", "infer"):
-        for n in _LENGTHS:
-            slower = min(value("table_7", f"{phase}_{n}", model=f"TransNormer {v}") for v in ("T1", "T2"))
-            for record in tables.load("table_7").records():
-                speed = record[f"{phase}_{n}"]
-                if not record["model"].startswith("TransNormer") and speed is not None and speed >= slower:
-                    ties.append(f"{record['model']}, {phase} at {n}: {speed} against {slower}")
-    return Found(
-        {"methods that are no slower than the slower variant": ties},
-        {"there is one": bool(ties), "only in training at 1K": all("train at 1k" in line for line in ties)},
-    )
-
-
-@check("memory-is-gone-at-3k")
-def memory_gone() -> Found:
-    printed = {n: tables.load("table_7").value(f"train_{n}", model="Transformer") for n in _LENGTHS}
-    return Found(
-        {"the vanilla transformer's training speed by length": printed},
-        {"there is none at 3K itself": printed["3k"] is None, "there is one at 2K": printed["2k"] is not None},
-    )
-
-
-@check("flash-quad-is-not-the-best-linear")
-def flash_quad_not_best() -> Found:
-    test = {row["method"]: row["ppl_test"] for row in tables.load("table_4").records()}
-    glue = {name: glue_published.score(row, "avg") or 0.0 for row, name in glue_published.PUBLISHED.items()}
-    others = ("LS", "FLASH", "1+elu", "Performer")
-    return Found(
-        {
-            "test perplexity (Table 4)": {name: test[name] for name in ("FLASH-quad", *others)},
-            "average (Table 5)": {name: glue[name] for name in ("FLASH-quad", *others)},
-        },
-        {
-            "in Table 4, on test, LS is better": test["LS"] < test["FLASH-quad"],
-            "in Table 5 FLASH-quad is the best of them": all(glue["FLASH-quad"] > glue[name] for name in others),
-        },
     )
 
 

@@ -1,0 +1,205 @@
+"""Turns, dashes that stay dashes, and what a step does to a model."""
+
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from transnormer_lib.analysis import arena_speed
+from transnormer_lib.analysis.arena_speed import Part, Schedule, Work, measure_all, step, turns
+from transnormer_lib.analysis.forked_steps import Limits, Round
+from transnormer_lib.models.classifier import Classifier, with_head
+from transnormer_lib.models.config import ClassifierHead, ModelConfig
+from transnormer_lib.training.config import OptimizerConfig
+
+OPTIMIZER = OptimizerConfig(learning_rate=1e-2, clip_value=1.0)
+ROWS = {8: ["a", "b", "c"], 16: ["a", "b", "c"], 32: ["a", "b", "c"]}
+EVER = Schedule(rounds=3, group_seconds=1e9)
+
+
+def tiny(length: int) -> Any:
+    encoder = ModelConfig(
+        kind="encoder", vocab_size=258, max_length=length, dim=8, heads=2, attention=("linear",), positions="learned"
+    )
+    return with_head(encoder, ClassifierHead(classes=2))
+
+
+class Machine:
+    """Answers rounds, and notes who asked: ``missing`` at (row, length, part)."""
+
+    def __init__(self, missing: dict[tuple[str, int, Part], str] | None = None, seconds: float = 1.0) -> None:
+        self.asked: list[tuple[str, int, Part]] = []
+        self.missing, self.seconds, self.now = missing or {}, seconds, 0.0
+
+    def __call__(self, row: str, length: int, part: Part) -> Round:
+        self.asked.append((row, length, part))
+        self.now += self.seconds
+        why: Any = self.missing.get((row, length, part), "")
+        return Round(missing=why, reason=f"no {why}") if why else Round(self.now, 7)
+
+
+def test_every_row_has_its_turn_in_every_round_and_who_goes_first_moves_on() -> None:
+    machine = Machine()
+    cells = turns({8: ["a", "b", "c"]}, EVER, machine)
+    inference = [row for row, _, part in machine.asked if part == "inference"]
+    assert inference == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
+    assert {(cell.row, len(cell.seconds), len(cell.peak_bytes)) for cell in cells} == {(r, 3, 3) for r in "abc"}
+
+
+def test_values_of_one_round_stand_at_one_place_in_every_row() -> None:
+    cells = [cell for cell in turns({8: ["a", "b"]}, EVER, Machine()) if cell.part == "inference"]
+    by_round = list(zip(*(cell.seconds for cell in cells), strict=True))
+    assert [sorted(values) for values in by_round] == [[1, 2], [3, 4], [5, 6]]
+
+
+@pytest.mark.parametrize("why", ["memory", "time"])
+def test_a_row_that_misses_is_not_tried_at_longer_lengths_and_the_others_go_on(why: str) -> None:
+    machine = Machine({("b", 16, "training"): why})
+    cells = {(cell.row, cell.length, cell.part): cell for cell in turns(ROWS, EVER, machine)}
+    assert ("b", 32, "training") not in machine.asked
+    assert machine.asked.count(("b", 16, "training")) == 1
+    assert cells["b", 16, "training"].missing == cells["b", 32, "training"].missing == why
+    assert cells["b", 32, "training"].reason == f"not tried: already at 16 tokens no {why}"
+    assert cells["b", 8, "training"].seconds
+    assert cells["b", 32, "inference"].seconds
+    assert cells["a", 32, "training"].seconds
+
+
+def test_training_is_not_tried_where_inference_misses() -> None:
+    machine = Machine({("a", 16, "inference"): "memory"})
+    cells = {(cell.row, cell.length, cell.part): cell for cell in turns(ROWS, EVER, machine)}
+    assert ("a", 16, "training") not in machine.asked
+    assert cells["a", 16, "training"].reason == "not tried: already in inference at 16 tokens no memory"
+    assert cells["a", 32, "training"].missing == "memory"
+
+
+def test_a_row_without_a_value_in_one_round_has_none_at_all() -> None:
+    found = iter([Round(1.0), Round(missing="memory", reason="then no more")])
+    (cell, _) = turns({8: ["a"]}, EVER, lambda *_: next(found, Round(missing="time")))
+    assert (cell.seconds, cell.missing) == ((), "memory")
+
+
+def test_a_group_ends_when_its_time_is_up_but_not_where_it_is_judged() -> None:
+    machine = Machine()
+    schedule = Schedule(rounds=5, group_seconds=7.0, judged=(16,))
+    cells = turns(ROWS, schedule, machine, clock=lambda: machine.now)
+    # A round of three rows takes 3: after two of them a third one would end at 9.
+    assert {(cell.length, len(cell.seconds)) for cell in cells} == {(8, 2), (16, 5), (32, 2)}
+
+
+def test_the_first_round_is_made_whatever_it_takes() -> None:
+    machine = Machine(seconds=50.0)
+    cells = turns(ROWS, Schedule(rounds=5, group_seconds=0.0), machine, clock=lambda: machine.now)
+    assert {len(cell.seconds) for cell in cells} == {1}
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[Classifier]:
+    """The models that steps build."""
+    from transnormer_lib.models import classifier
+
+    made: list[Classifier] = []
+    original = classifier.build_classifier
+
+    def build(config: Any, seed: int) -> Classifier:
+        made.append(original(config, seed))
+        return made[-1]
+
+    monkeypatch.setattr(classifier, "build_classifier", build)
+    return made
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_training_step_moves_the_weights_and_an_inference_step_does_not(
+    built: list[Classifier], precision: Any
+) -> None:
+    work = Work(2, OPTIMIZER, precision=precision)
+    for part in arena_speed.PARTS:
+        once = step(tiny(8), 8, part, work)
+        before = [weight.detach().clone() for weight in built[-1].parameters()]
+        once()
+        moved = [not torch.equal(a, b) for a, b in zip(before, built[-1].parameters(), strict=True)]
+        assert all(moved) if part == "training" else not any(moved)
+        assert built[-1].training == (part == "training")
+        assert all(weight.grad is None for weight in built[-1].parameters())
+
+
+def test_a_step_reads_as_many_sequences_and_tokens_as_it_is_told(
+    built: list[Classifier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes: list[torch.Size] = []
+    monkeypatch.setattr(Classifier, "forward", lambda self, ids_BN, **_: shapes.append(ids_BN.shape))
+    step(tiny(8), 8, "inference", Work(3, OPTIMIZER))()
+    assert shapes == [(3, 8)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are limited under Linux alone")
+def test_models_are_measured_in_processes_of_their_own_under_one_limit() -> None:
+    models = {("small", 8): tiny(8), ("small", 16): tiny(16), ("large", 8): tiny(8), ("large", 16): tiny(600_000)}
+    limits = Limits(repeats=1, round_seconds=1e-3, long_step_seconds=60, step_seconds=60, memory_bytes=30_000_000)
+    # A table of 600,000 positions of 8 numbers takes 19 MB, and AdamW's state and the gradient thrice as much.
+    found = measure_all(models, Work(1, OPTIMIZER), Schedule(2, group_seconds=60.0), limits)
+    missing = {(cell.row, cell.length, cell.part): cell.missing for cell in found}
+    assert {key: why for key, why in missing.items() if why} == {("large", 16, "training"): "memory"}
+    assert {len(cell.seconds) for cell in found if not cell.missing} == {2}
+    assert all(peak < 30_000_000 for cell in found for peak in cell.peak_bytes)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are limited under Linux alone")
+def test_an_error_in_a_model_reaches_the_caller() -> None:
+    broken = {("long", 64): tiny(8)}
+    limits = Limits(repeats=1, round_seconds=1e-3, long_step_seconds=60, step_seconds=60)
+    with pytest.raises(RuntimeError, match="max_length"):
+        measure_all(broken, Work(1, OPTIMIZER), Schedule(1, 0.0), limits)
+
+
+class FakeGPU:
+    """What is called of ``torch.cuda``: 1,000 bytes, of which 100 are taken."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, peak: int) -> None:
+        self.fractions: list[float] = []
+        properties = type("Properties", (), {"total_memory": 1000})
+        for name, answer in {
+            "empty_cache": None,
+            "memory_allocated": 100,
+            "get_device_properties": properties,
+            "reset_peak_memory_stats": None,
+            "max_memory_allocated": peak,
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, lambda answer=answer: answer)
+        monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", self.fractions.append)
+
+
+GPU_LIMITS = Limits(repeats=1, round_seconds=1e-3, long_step_seconds=60, step_seconds=60, memory_bytes=400)
+
+
+def test_on_a_gpu_the_allocator_is_limited_for_the_round_and_its_peak_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = FakeGPU(monkeypatch, peak=350)
+    found = arena_speed._on_gpu(lambda: lambda: None, GPU_LIMITS)
+    assert (found.missing, found.peak_bytes) == ("", 250)
+    assert gpu.fractions == [0.5, 1.0]
+
+
+def test_on_a_gpu_running_out_of_memory_is_a_dash_and_the_limit_is_lifted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exhaust() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    gpu = FakeGPU(monkeypatch, peak=0)
+    assert arena_speed._on_gpu(lambda: exhaust, GPU_LIMITS).missing == "memory"
+    assert gpu.fractions == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Work(0, OPTIMIZER), "batch=0: must be at least 1"),
+        (lambda: Work(1, OPTIMIZER, precision="fp8"), "precision='fp8': must be one of fp32, bf16"),  # type: ignore[arg-type]
+        (lambda: Schedule(0, 1.0), "rounds=0: must be at least 1"),
+        (lambda: Schedule(1, -1.0), "group_seconds=-1.0: must not be negative"),
+    ],
+    ids=["batch", "precision", "rounds", "group_seconds"],
+)
+def test_work_and_schedule_refuse_what_they_cannot_use(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,86 @@
+"""How a cost grows with the length: exponents with their intervals, and the length at which one cost overtakes another.
+
+Both are read off in log-log coordinates, where a power of the length is a straight line.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from transnormer_lib.analysis.paired import CONFIDENCE
+
+
+@dataclass(frozen=True)
+class Exponent:
+    """The slope of log cost against log length, with its two-sided 95% interval (Student's t, n - 2 degrees).
+
+    The interval is infinite with two points, which determine a line and leave nothing to judge it by.
+    """
+
+    value: float
+    low: float
+    high: float
+    lengths: tuple[int, ...]  # the points
+
+
+def exponent(costs: Mapping[int, float], from_length: int = 0) -> Exponent | None:
+    """Least squares over the costs by length, from ``from_length`` on; None with fewer than two points.
+
+    Raises ValueError for a length or cost that is not positive.
+    """
+    from scipy.special import stdtrit
+
+    for length, cost in costs.items():
+        if not (length > 0 and 0 < cost < math.inf):
+            raise ValueError(f"costs[{length!r}]={cost!r}: length and cost must be positive and finite")
+    points = sorted((length, cost) for length, cost in costs.items() if length >= from_length)
+    if len(points) < 2:
+        return None
+    x, y = [math.log(length) for length, _ in points], [math.log(cost) for _, cost in points]
+    n = len(points)
+    mean_x, mean_y = math.fsum(x) / n, math.fsum(y) / n
+    spread = math.fsum((a - mean_x) ** 2 for a in x)
+    slope = math.fsum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread
+    half = math.inf
+    if n > 2:
+        squares = math.fsum((b - mean_y - slope * (a - mean_x)) ** 2 for a, b in zip(x, y, strict=True))
+        half = float(stdtrit(n - 2, 0.5 + CONFIDENCE / 2)) * math.sqrt(squares / (n - 2) / spread)
+    return Exponent(slope, slope - half, slope + half, tuple(length for length, _ in points))
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """From which length on a cost is below another.
+
+    ``length`` is None where it is not at the longest length, and the shortest one (``from_start``) where it always is.
+    """
+
+    length: float | None
+    from_start: bool = False
+
+
+def crossover(cost: Mapping[int, float], other: Mapping[int, float]) -> Crossover:
+    """Where ``cost`` falls below ``other`` for good, interpolated between the lengths that both have.
+
+    Raises ValueError where they have no length in common.
+    """
+    lengths = sorted(set(cost) & set(other))
+    if not lengths:
+        raise ValueError(f"cost, other: no length in common, {sorted(cost)} and {sorted(other)}")
+    gaps = [math.log(cost[n] / other[n]) for n in lengths]
+    if gaps[-1] >= 0:
+        return Crossover(None)
+    behind = [at for at, gap in enumerate(gaps) if gap >= 0]
+    if not behind:
+        return Crossover(float(lengths[0]), from_start=True)
+    at = behind[-1]
+    share = gaps[at] / (gaps[at] - gaps[at + 1])
+    near, far = math.log(lengths[at]), math.log(lengths[at + 1])
+    return Crossover(math.exp(near + share * (far - near)))
+
+
+def crossover_per_round(cost: Mapping[int, Sequence[float]], other: Mapping[int, Sequence[float]]) -> list[Crossover]:
+    """:func:`crossover` in each round that both have at every common length; a round's values belong together."""
+    lengths = sorted(set(cost) & set(other))
+    rounds = min((len(side[n]) for side in (cost, other) for n in lengths), default=0)
+    return [crossover(*({n: side[n][r] for n in lengths} for side in (cost, other))) for r in range(rounds)]
