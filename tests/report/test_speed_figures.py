@@ -48,7 +48,7 @@ def test_names_beside_the_circles_of_figure_1_do_not_overlap() -> None:
         for row in published.PUBLISHED
         if (speed := published.speed(row, 2048, "training"))
     ]
-    figure = draw.bubbles({"published": points}, xlabel="speed", ylabel="score")
+    figure = draw.bubbles({"published": points}, xlabel="speed", ylabels=["score"])
     figure.canvas.draw()
     names = [text for text in figure.axes[0].texts if isinstance(text, Annotation)]
     assert sorted(text.get_text() for text in names) == sorted(STYLE[point.row].label for point in points)
@@ -60,7 +60,7 @@ def test_names_beside_the_circles_of_figure_1_do_not_overlap() -> None:
 
 def test_circles_have_areas_in_proportion_to_memory() -> None:
     points = [draw.Bubble("vanilla", 1.0, 50.0, 4e8), draw.Bubble("linear", 2.0, 60.0, 1e8)]
-    figure = draw.bubbles({"ours": points}, xlabel="", ylabel="")
+    figure = draw.bubbles({"ours": points}, xlabel="", ylabels=[""])
     large, small = [collection.get_sizes()[0] for collection in figure.axes[0].collections]  # type: ignore[attr-defined]
     assert large / small == pytest.approx(4.0)
 

@@ -127,3 +127,16 @@ def test_new_code_keeps_the_old_prose_until_it_has_run(pair: tuple[dict[str, Any
     source["cells"][-1]["source"] = ["print(2)"]
     assert not refresh_markdown(source, executed)
     assert executed["cells"][0]["source"] != ["# Better"]
+
+
+@pytest.mark.parametrize(("notebook", "stale"), [("08_speed", True), ("07_lra", False)])
+def test_a_notebook_that_draws_the_kernels_benchmark_is_stale_once_there_is_one(
+    tmp_path: Path, notebook: str, stale: bool
+) -> None:
+    checkout = Path(__file__).resolve().parents[2]
+    (tmp_path / "notebooks").symlink_to(checkout / "notebooks")
+    project = Project(tmp_path)
+    before = digest(project, notebook, {})
+    (tmp_path / "reports" / "benchmarks").mkdir(parents=True)
+    (tmp_path / "reports" / "benchmarks" / "h200.json").write_text("{}")
+    assert (digest(project, notebook, {}) != before) is stale

@@ -1,7 +1,10 @@
 """The rows of Table 7 in one configuration, the paper's sentences recomputed, and what is said of what was measured."""
 
+import math
 from dataclasses import asdict
 from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +13,9 @@ from transnormer_lib.analysis.arena_speed import PARTS, Cell
 from transnormer_lib.models.config import ClassifierHead
 from transnormer_lib.models.flops import forward_flops
 from transnormer_lib.paper import tables
-from transnormer_lib.studies import arena_recipes, speed_published, speed_results
+from transnormer_lib.report.parameters import resolve
+from transnormer_lib.report.project import Project
+from transnormer_lib.studies import arena, arena_recipes, speed_published, speed_results
 from transnormer_lib.studies import speed as study
 from transnormer_lib.studies.speed import Results
 
@@ -30,7 +35,28 @@ PARAMETERS: dict[str, Any] = {
     "step_seconds": 2.0,
     "memory_limit_gb": 0.5,
     "figure_length": 1024,
+    "task_scores": {},
 }
+PROJECT = Project(Path(__file__).resolve().parents[2])
+
+
+@pytest.mark.parametrize("preset", PROJECT.presets)
+def test_the_scores_of_figure_1_are_those_of_notebook_07_at_the_same_scale(preset: str) -> None:
+    here, there = (resolve(PROJECT, preset, name) for name in ("08_speed", "07_lra"))
+    assert here["task_scores"] == arena.read(there)
+    assert study.runs(here) == arena.runs(there)
+
+
+def test_without_scores_of_ours_nothing_is_trained() -> None:
+    assert study.runs(PARAMETERS) == []
+    assert study.scores(PARAMETERS, None) == {}  # type: ignore[arg-type]
+
+
+def test_a_score_is_the_mean_over_tasks_and_seeds_of_rows_that_all_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = {"a": {"x": [10.0, 20.0], "y": [50.0, 60.0]}, "b": {"x": [30.0, 40.0], "y": [70.0, -math.inf]}}
+    results = SimpleNamespace(tasks=lambda: list(measured), scores=measured.__getitem__)
+    monkeypatch.setattr(arena, "measure", lambda parameters, store: results)
+    assert study.scores({"task_scores": {"tasks": ["a", "b"]}}, None) == {"x": 25.0}  # type: ignore[arg-type]
 
 
 def test_the_rows_are_those_of_table_7() -> None:

@@ -119,12 +119,15 @@ def measured_bubbles(cells: "Sequence[Cell]", scores: Mapping[str, float], lengt
     ]
 
 
-def bubbles(panels: Mapping[str, Sequence[Bubble]], *, xlabel: str, ylabel: str) -> "Figure":
-    """Figure 1: speed across, score upwards, memory as the circle's area; TransNormer blue and hatched."""
+def bubbles(panels: Mapping[str, Sequence[Bubble]], *, xlabel: str, ylabels: Sequence[str]) -> "Figure":
+    """Figure 1: speed across, score upwards, memory as the circle's area; TransNormer blue and hatched.
+
+    ``ylabels`` say what the score is, one for each panel.
+    """
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(len(panels), 1, figsize=(6.8, 4.1 * len(panels)), layout="constrained", squeeze=False)
-    for panel, (title, points) in zip(axes[:, 0], panels.items(), strict=True):
+    for panel, (title, points), ylabel in zip(axes[:, 0], panels.items(), ylabels, strict=True):
         known = [point.memory for point in points if point.memory is not None]
         for point in points:
             ours = point.row in _OURS

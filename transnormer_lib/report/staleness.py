@@ -3,7 +3,8 @@
 The digest covers the source of the notebook's code cells, its resolved parameters, and every project module
 that the code imports, directly or not, with the YAML that those modules own. Prose is not in it: edited
 markdown is copied into the executed notebook (:func:`refresh_markdown`) and costs a rendering only. Claims
-are not in it either: the ledger judges anew each time. Results that were kept of other scales are in it.
+are not in it either: the ledger judges anew each time. Results that are committed, of other
+scales and of the kernels' benchmark, are in it.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ from transnormer_lib.report import kept
 from transnormer_lib.report.project import Project, UserMistake
 
 _JUDGED_ANEW = "transnormer_lib.paper.claims"
+_DRAWS_BENCHMARKS = "transnormer_lib.report.kernel_figures"
 
 
 def code_cells(notebook: dict[str, Any]) -> list[str]:
@@ -49,14 +51,18 @@ def digest(project: Project, notebook: str, parameters: dict[str, Any]) -> str:
             start |= imported_modules(_without_magics(cell))
         except SyntaxError as error:
             raise UserMistake(f"{notebook}: code cell {number}, line {error.lineno}: {error.msg}") from None
+    modules = set(closure(start))
     data = {
         f"{module}/{file.name}": _sha256(file)
-        for module in closure(start)
+        for module in modules
         if module != _JUDGED_ANEW
         for file in _owned_yaml(module)
     }
-    # What was kept of the notebook at other scales, which it may show.
+    # What was kept of the notebook at other scales, and the kernels' benchmark where the notebook can draw it.
     data |= {f"kept/{file.parent.name}": _sha256(file) for file in kept.paths(project, notebook)}
+    if _DRAWS_BENCHMARKS in modules:
+        folder = project.root / "reports" / "benchmarks"
+        data |= {f"benchmarks/{file.name}": _sha256(file) for file in folder.glob("*.json")}
     content = {"cells": cells, "parameters": parameters, "modules": source_digest(start), "data": data}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 

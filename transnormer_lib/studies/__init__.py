@@ -19,6 +19,7 @@ _STUDIES = {
     "05_bidirectional_lm": "transnormer_lib.studies.bidirectional",
     "06_glue": "transnormer_lib.studies.glue",
     "07_lra": "transnormer_lib.studies.arena",
+    "08_speed": "transnormer_lib.studies.speed",
     "09_ablations": "transnormer_lib.studies.ablations",
     "10_what_the_paper_leaves_out": "transnormer_lib.studies.register_runs",
 }

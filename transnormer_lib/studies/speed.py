@@ -1,8 +1,10 @@
 """From the parameters of the notebook on speed to models, and from what was measured to tables, ratios and sentences.
 
-Nothing is trained: the models are those of Table 6's ``paper`` recipe with the weights they start from.
+The models that are timed are those of Table 6's ``paper`` recipe with the weights they start from. The scores of
+Figure 1 are those of notebook 07's runs, which are trained once for both.
 """
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +21,8 @@ from transnormer_lib.studies.speed_published import LENGTHS, PUBLISHED
 if TYPE_CHECKING:
     from transnormer_lib.models.classifier import ClassifierConfig
     from transnormer_lib.models.language_model import LanguageModel
+    from transnormer_lib.training.config import RunConfig
+    from transnormer_lib.training.store import RunStore
 
 # Softmax attention as PyTorch code of 2022 computes it: the matrix [N, N] is made, and kept for the backward pass.
 STORED = "vanilla-stored"
@@ -44,6 +48,7 @@ PARAMETERS = (
     "step_seconds",
     "memory_limit_gb",
     "figure_length",
+    "task_scores",
 )
 
 
@@ -67,6 +72,24 @@ def read(parameters: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"memory_limit_gb={found['memory_limit_gb']!r}: must not be negative; 0 is no limit")
     work(found), schedule(found), limits(found)  # each refuses what it cannot use
     return found
+
+
+def runs(parameters: Mapping[str, Any]) -> "list[RunConfig]":
+    """The runs of notebook 07 whose scores Figure 1 shows; none where ``task_scores`` is empty."""
+    return arena.runs(parameters["task_scores"]) if parameters["task_scores"] else []
+
+
+def scores(parameters: Mapping[str, Any], store: "RunStore") -> dict[str, float]:
+    """By row the mean test accuracy in percent over the tasks of ``task_scores`` that are here, and over their seeds.
+
+    Rows of which a run diverged are left out. Trains what the store lacks.
+    """
+    if not parameters["task_scores"]:
+        return {}
+    results = arena.measure(parameters["task_scores"], store)
+    by_task = [results.scores(task) for task in results.tasks()]
+    rows = [row for row in (by_task[0] if by_task else {}) if min(min(of[row]) for of in by_task) > -math.inf]
+    return {row: statistics.mean(statistics.mean(of[row]) for of in by_task) for row in rows}
 
 
 def work(parameters: Mapping[str, Any]) -> Work:
