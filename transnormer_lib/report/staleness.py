@@ -3,8 +3,8 @@
 The digest covers the source of the notebook's code cells, its resolved parameters, and every project module
 that the code imports, directly or not, with the YAML that those modules own. Prose is not in it: edited
 markdown is copied into the executed notebook (:func:`refresh_markdown`) and costs a rendering only. Claims
-are not in it either: the ledger judges anew each time. Results that are committed, of other
-scales and of the kernels' benchmark, are in it.
+are not in it either: the ledger judges anew each time. Results that are committed, of other scales and of the
+kernels' benchmark, are in it.
 """
 
 import hashlib
