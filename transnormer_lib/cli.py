@@ -46,7 +46,7 @@ def _claims(options: argparse.Namespace) -> int:
         for notebook in project.select(options.only):
             print(f"kept: {kept.keep(project, options.preset, notebook).relative_to(project.root)}")
         return 0
-    judged = json.loads(path.read_text())
+    judged = json.loads(path.read_text(encoding="utf-8"))
     if options.only:
         chosen = project.select(options.only)
         judged = [claim for claim in judged if claim["notebook"] in chosen]

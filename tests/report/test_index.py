@@ -48,8 +48,13 @@ def keep_at_night(root: Path, content: str) -> Path:
 def test_what_larger_scales_kept_is_named_with_its_machine_and_judges_nothing(tmp_path: Path) -> None:
     make_report(tmp_path)
     before = build_report(tmp_path, "quick", CLAIMS)
-    fields = {"preset": "night", "notebook": THEORY, "parameters": {}, "runs": [], "device": "a machine", "threads": 1}
-    fields |= {"commit": "abc", "started": "2026-11-21T20:00:00+00:00", "claims": [{"verdict": "not reproduced"}]}
+    fields = {"preset": "night", "scale": "night", "notebook": THEORY, "parameters": {}, "runs": [], "threads": 1}
+    fields |= {
+        "device": "a machine",
+        "commit": "abc",
+        "started": "2026-11-21T20:00:00+00:00",
+        "claims": [{"verdict": "not reproduced"}],
+    }
     keep_at_night(tmp_path, json.dumps(fields))
     after = build_report(tmp_path, "quick", CLAIMS)
     text = Page(tmp_path / QUICK / "index.html").text

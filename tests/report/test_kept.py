@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project_factory import make_project
+from project_factory import make_project, write_notebook
 
 from transnormer_lib.report import kept
 from transnormer_lib.report.project import Project, UserMistake
@@ -19,12 +19,13 @@ CLAIMS = [
 
 
 def record(status: str = "ok") -> dict[str, Any]:
-    provenance = {"device": "the notebook's machine", "commit": "c0ffee", "started": "2026-11-21T20:00:00+00:00"}
+    provenance = {"device": "the notebook's machine", "commit": "c0ffee", "dirty": False}
+    provenance |= {"started": "2026-11-21T20:00:00+00:00"}
     return {"status": status, "error": None, "parameters": {"seeds": [1]}, "provenance": provenance}
 
 
 def trained(seed: int, device: str = "a machine") -> dict[str, Any]:
-    made = {"device": device, "commit": "abc"}
+    made: dict[str, Any] = {"device": device, "commit": "abc", "dirty": False}
     fields = {"status": "finished", "steps": 2, "parameters": 7, "flops": 9, "seconds": 60.0, "train_loss": [1.0]}
     return {**fields, "validation": [{"step": 2, "bits_per_token": 3.0 + seed}], "provenance": made}
 
@@ -103,12 +104,29 @@ def test_only_what_larger_scales_kept_is_larger(project: Project) -> None:
     written = kept.keep(project, "quick", NOTEBOOK)
     above = written.parents[1] / "night" / written.name
     above.parent.mkdir()
-    above.write_text(json.dumps({**json.loads(written.read_text()), "preset": "night"}))
+    above.write_text(json.dumps({**json.loads(written.read_text()), "preset": "night", "scale": "night"}))
     assert [found.preset for found in kept.larger("quick", NOTEBOOK, project)] == ["night"]
     assert kept.larger("night", NOTEBOOK, project) == []
 
 
-def test_a_notebook_is_stale_once_something_is_kept_of_it(project: Project) -> None:
-    before = digest(project, NOTEBOOK, {})
+@pytest.mark.parametrize(("scale", "stale"), [("quick", True), ("night", False), ("gpu", False)])
+def test_a_notebook_that_shows_it_is_stale_once_a_larger_scale_kept_something(
+    project: Project, scale: str, stale: bool
+) -> None:
+    write_notebook(project.notebook_path(NOTEBOOK), ["from transnormer_lib.report import kept"])
+    before = digest(project, NOTEBOOK, {"scale": scale})
+    path = kept.keep(project, "quick", NOTEBOOK)
+    night = path.parents[1] / "night" / path.name
+    night.parent.mkdir()
+    night.write_text(json.dumps({**json.loads(path.read_text()), "preset": "night", "scale": "night"}))
+    assert (digest(project, NOTEBOOK, {"scale": scale}) != before) is stale
+
+
+def test_code_that_differs_from_its_commit_is_said_to(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    dirty, unknown = trained(0), trained(1)
+    dirty["provenance"]["dirty"], unknown["provenance"]["commit"] = True, None
+    serve(monkeypatch, {0: dirty, 1: unknown})
     kept.keep(project, "quick", NOTEBOOK)
-    assert digest(project, NOTEBOOK, {}) != before
+    found = kept.read("quick", NOTEBOOK, project)
+    assert found is not None
+    assert found.commit == "abc, with local changes; not known"

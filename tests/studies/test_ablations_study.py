@@ -130,7 +130,8 @@ def test_at_the_published_size_a_change_is_itself() -> None:
         ("early-3", 2, 8, 64, None),  # half a layer
         ("block-32", 4, 8, 64, "block-4"),
         ("block-512", 4, 8, 64, "block-64"),
-        ("block-512", 4, 16, 64, None),  # longer than the sequence
+        ("block-512", 4, 16, 64, "block-64"),  # the whole sequence, whatever the block
+        ("block-128", 4, 64, 64, None),  # longer than the sequence
         ("block-32", 4, 1, 64, None),  # half a token
         ("alternating-reversed", 4, 8, 64, "alternating-reversed"),
     ],
@@ -238,8 +239,10 @@ def test_side_by_side_doubles_attention_and_not_the_model() -> None:
 
 
 def test_a_layer_is_attention_and_glu_each_with_a_norm() -> None:
-    assert sentences.layer_parts("decoder") == ["RMSNorm", "attention", "RMSNorm", "GLU"]
-    assert sentences.layer_parts("encoder") == ["attention", "RMSNorm", "GLU", "RMSNorm"]
+    assert sentences.layer_parts() == {
+        "decoder": ["RMSNorm", "attention", "RMSNorm", "GLU"],
+        "encoder": ["attention", "RMSNorm", "GLU", "RMSNorm"],
+    }
     assert sentences.norm_attention_difference() < 1e-12
 
 
@@ -249,6 +252,39 @@ def test_the_formula_of_norm_attention_is_not_that_of_another(monkeypatch: pytes
     build = attention.build_attention
     monkeypatch.setattr(attention, "build_attention", lambda _, config: build("norm", {**config, "norm": "layer"}))
     assert sentences.norm_attention_difference() > 1e-3
+
+
+@pytest.mark.parametrize("order", ["stages-reversed", "alternating", "parallel"])
+def test_the_stages_are_those_of_no_other_order(monkeypatch: pytest.MonkeyPatch, order: str) -> None:
+    from transnormer_lib.models import architectures
+
+    drawn, published = sentences.stages(), architectures.published
+    assert set(drawn.values()) == {"3 diag, 3 norm", "6 diag, 6 norm"}
+    monkeypatch.setattr(architectures, "published", lambda name, kind: published(name, kind, arrangement=order))
+    assert set(sentences.stages().values()).isdisjoint(drawn.values())
+
+
+def test_a_larger_block_costs_a_little_more() -> None:
+    assert 1.0 < sentences.block_cost() < 1.02
+
+
+def test_a_table_without_a_number_supports_no_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transnormer_lib.studies.ablation_questions import Line
+
+    empty = [Line("", {"transnormer-t1": None, "transnormer-t2": 1.0}), Line("ffn", dict.fromkeys(study.VARIANTS, 2.0))]
+    monkeypatch.setattr(questions, "lines", lambda table: empty)
+    with pytest.raises(ValueError, match="table_10: prints no perplexity of transnormer-t1 for 'TransNormer itself'"):
+        sentences.lower_than("table_10", "ffn")
+
+
+def test_a_number_that_is_met_keeps_the_order() -> None:
+    known = {claim.id: claim for claim in claims.load()}
+    lines = {line.change: line.published for table in questions.QUESTIONS for line in questions.lines(table)}
+    for number in questions.numbers():
+        claim, base = known[number.claim], lines[""][number.variant]
+        assert claim.tolerance is not None
+        assert base is not None
+        assert claim.tolerance <= abs(float(claim.published) - base) / 2 + 1e-9  # type: ignore[arg-type]
 
 
 def test_what_was_measured_keeps_the_order_of_the_runs() -> None:

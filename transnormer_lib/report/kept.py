@@ -7,7 +7,7 @@ is, with the machine named.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,14 @@ class Kept:
     """What was kept of one notebook at one preset."""
 
     preset: str
+    scale: str  # the preset's
     notebook: str
     parameters: Mapping[str, Any]
     claims: Sequence[Mapping[str, Any]]  # as in claims.json
     runs: Sequence[Mapping[str, Any]]  # records, in the order of the study's runs
     device: str  # on which the runs were trained
     threads: int
-    commit: str  # by which they were trained
+    commit: str  # by which they were trained, and whether the code differed from it
     started: str  # of the notebook; ISO 8601
 
     @property
@@ -59,19 +60,21 @@ def paths(project: Project, notebook: str) -> list[Path]:
 
 def larger(scale: str, notebook: str, project: Project | None = None) -> list[Kept]:
     """What was kept of ``notebook`` at the scales above ``scale``, smallest first."""
-    above = SCALES[SCALES.index(scale) + 1 :]
-    return [found for preset in above if (found := read(preset, notebook, project)) is not None]
+    project = project or find_project()
+    kept = [found for path in paths(project, notebook) if (found := read(path.parent.name, notebook, project))]
+    above = [found for found in kept if SCALES.index(found.scale) > SCALES.index(scale)]
+    return sorted(above, key=lambda found: SCALES.index(found.scale))
 
 
 def read(preset: str, notebook: str, project: Project | None = None) -> Kept | None:
-    """What was kept of ``notebook`` at ``preset``, or None. Raises ValueError for a file that is none of ours."""
+    """What was kept of ``notebook`` at ``preset``, or None. Raises UserMistake for a file that is none of ours."""
     path = folder(project or find_project()) / preset / f"{notebook}.json"
     if not path.exists():
         return None
     try:
         return Kept(**json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as fault:
-        raise ValueError(f"{path.name}: is not a kept result: {fault}") from None
+        raise UserMistake(f"{path.name}: is not a kept result: {fault}") from None
 
 
 def keep(project: Project, preset: str, notebook: str) -> Path:
@@ -97,17 +100,18 @@ def keep(project: Project, preset: str, notebook: str) -> Path:
             raise UserMistake(f"keep={notebook!r}: the store has no run {config.name} of the present code")
         records.append({"name": config.name, "seed": config.seed} | {name: found.record[name] for name in _RUN_FIELDS})
         made.append(found.record["provenance"])
-    claims = [claim for claim in json.loads(claims_path.read_text()) if claim["notebook"] == notebook]
+    ledger = json.loads(claims_path.read_text(encoding="utf-8"))
     made = made or [record["provenance"]]
     content = {
         "preset": preset,
+        "scale": project.preset(preset).scale,
         "notebook": notebook,
         "parameters": record["parameters"],
-        "claims": claims,
+        "claims": [claim for claim in ledger if claim["notebook"] == notebook],
         "runs": records,
-        "device": _all_of(made, "device"),
+        "device": _named(str(provenance["device"]) for provenance in made),
         "threads": project.preset(preset).threads,
-        "commit": _all_of(made, "commit"),
+        "commit": _named(map(_code, made)),
         "started": record["provenance"]["started"],
     }
     path = folder(project) / preset / f"{notebook}.json"
@@ -116,6 +120,12 @@ def keep(project: Project, preset: str, notebook: str) -> Path:
     return path
 
 
-def _all_of(provenances: Sequence[Mapping[str, Any]], name: str) -> str:
-    """The value of a field, or all its values where they differ."""
-    return "; ".join(dict.fromkeys(str(provenance[name]) for provenance in provenances))
+def _named(values: Iterable[str]) -> str:
+    """The one value, or all of them where they differ."""
+    return "; ".join(dict.fromkeys(values))
+
+
+def _code(provenance: Mapping[str, Any]) -> str:
+    if provenance["commit"] is None:
+        return "not known"
+    return f"{provenance['commit']}{', with local changes' if provenance['dirty'] else ''}"

@@ -18,6 +18,7 @@ from transnormer_lib.report import kept
 from transnormer_lib.report.project import Project, UserMistake
 
 _JUDGED_ANEW = "transnormer_lib.paper.claims"
+_SHOWS_KEPT = "transnormer_lib.report.kept"
 _DRAWS_BENCHMARKS = "transnormer_lib.report.kernel_figures"
 
 
@@ -52,14 +53,15 @@ def digest(project: Project, notebook: str, parameters: dict[str, Any]) -> str:
         except SyntaxError as error:
             raise UserMistake(f"{notebook}: code cell {number}, line {error.lineno}: {error.msg}") from None
     modules = set(closure(start))
-    data = {
+    data: dict[str, Any] = {
         f"{module}/{file.name}": _sha256(file)
         for module in modules
         if module != _JUDGED_ANEW
         for file in _owned_yaml(module)
     }
-    # What was kept of the notebook at other scales, and the kernels' benchmark where the notebook can draw it.
-    data |= {f"kept/{file.parent.name}": _sha256(file) for file in kept.paths(project, notebook)}
+    # What was kept of larger scales, and the kernels' benchmark, where the notebook can show them.
+    if _SHOWS_KEPT in modules and "scale" in parameters:
+        data |= {f"kept/{found.preset}": vars(found) for found in kept.larger(parameters["scale"], notebook, project)}
     if _DRAWS_BENCHMARKS in modules:
         folder = project.root / "reports" / "benchmarks"
         data |= {f"benchmarks/{file.name}": _sha256(file) for file in folder.glob("*.json")}

@@ -29,7 +29,8 @@ _APPROACHES: Mapping[str, str] = {
 }
 
 # Of the published encoder: Section 5.4 and Table 13.
-_LAYERS, _EARLY, _BLOCK, _LENGTH = 12, 6, 64, 512
+_LAYERS, _EARLY, _BLOCK = 12, 6, 64
+_WHOLE = "block-512"  # a block that is the whole sequence
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def lines(table: str) -> list[Line]:
         for record in tables.load(table).records()
     ]
     nothing = dict.fromkeys(VARIANTS)
-    own = {"table_10": ("ffn-swish", "glu-identity"), "table_11": (f"block-{_LENGTH}",), "table_12": ("wide",)}
+    own = {"table_10": ("ffn-swish", "glu-identity"), "table_11": (_WHOLE,), "table_12": ("wide",)}
     return printed + [Line(change, nothing) for change in own.get(table, ())]
 
 
@@ -98,8 +99,9 @@ def beyond() -> list[Comparison]:
     """The orderings that this project adds, all of T2."""
     added = (
         ("gate", "", "ffn-swish"),
+        ("ffn-activation", "ffn-swish", "ffn"),
         ("swish", "", "glu-identity"),
-        ("whole-block", f"block-{_LENGTH}", "block-128"),
+        ("whole-block", _WHOLE, "block-128"),
         ("wide", "wide", "parallel"),
     )
     return [Comparison(f"ablation-t2-{name}", better, worse, VARIANTS[1]) for name, better, worse in added]
@@ -131,6 +133,8 @@ def here(change: str, parameters: Mapping[str, Any]) -> str | None:
     name, _, number = change.rpartition("-")
     if name not in ("early", "block"):
         return change
+    if change == _WHOLE:
+        return f"block-{parameters['length']}"
     unit, whole = (parameters["layers"], _LAYERS) if name == "early" else (parameters["block_size"], _BLOCK)
     scaled, left = divmod(int(number) * unit, whole)
     return None if left or (name == "block" and not 1 <= scaled <= parameters["length"]) else f"{name}-{scaled}"
