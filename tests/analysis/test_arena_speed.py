@@ -8,7 +8,7 @@ import torch
 
 from transnormer_lib.analysis import arena_speed
 from transnormer_lib.analysis.arena_speed import Part, Schedule, Work, measure_all, step, turns
-from transnormer_lib.analysis.forked_steps import Limits, Round
+from transnormer_lib.analysis.forked_steps import Limits, Round, Step
 from transnormer_lib.models.classifier import Classifier, with_head
 from transnormer_lib.models.config import ClassifierHead, ModelConfig
 from transnormer_lib.training.config import OptimizerConfig
@@ -188,6 +188,97 @@ def test_on_a_gpu_running_out_of_memory_is_a_dash_and_the_limit_is_lifted(monkey
     gpu = FakeGPU(monkeypatch, peak=0)
     assert arena_speed._on_gpu(lambda: exhaust, GPU_LIMITS).missing == "memory"
     assert gpu.fractions == [0.5, 1.0]
+
+
+def test_on_a_gpu_any_other_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError("illegal instruction")
+
+    FakeGPU(monkeypatch, peak=0)
+    with pytest.raises(RuntimeError, match="illegal instruction"):
+        arena_speed._on_gpu(lambda: fail, GPU_LIMITS)
+
+
+class Steps:
+    """Stands for ``step``: notes what is built and what is run, and fails where it is told."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, errors: dict[tuple[int, Part], Exception] | None = None
+    ) -> None:
+        self.ran: list[tuple[int, Part]] = []
+        self.errors = errors or {}
+        monkeypatch.setattr(arena_speed, "step", self)
+
+    def __call__(self, config: Any, length: int, part: Part, work: Work) -> Step:
+        def run() -> None:
+            self.ran.append((length, part))
+            if (length, part) in self.errors:
+                raise self.errors[length, part]
+
+        return run
+
+
+TWO = {(row, length): tiny(length) for row in "ab" for length in (8, 16)}
+ONCE = Limits(repeats=1, round_seconds=1e-9, long_step_seconds=1e-9, step_seconds=60, memory_bytes=400)
+
+
+def test_on_a_gpu_every_row_and_part_makes_an_untimed_step_at_the_shortest_length_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    FakeGPU(monkeypatch, peak=350)
+    steps = Steps(monkeypatch)
+    work = Work(1, OPTIMIZER, device="cuda")
+    timed_rounds: list[int] = []
+    monkeypatch.setattr(arena_speed, "timed", lambda step, limits: timed_rounds.append(len(steps.ran)) or 1.0)
+    measure_all(TWO, work, Schedule(1, 0.0), ONCE)
+    assert steps.ran == [(8, "inference"), (8, "training")] * 2
+    assert timed_rounds == [4] * 8  # a round for each row, length and part, and all of them later
+
+
+def test_a_warm_up_that_memory_ends_is_left_to_the_rows_own_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeGPU(monkeypatch, peak=350)
+    Steps(monkeypatch, {(8, "training"): torch.OutOfMemoryError("CUDA out of memory")})
+    found = measure_all(TWO, Work(1, OPTIMIZER, device="cuda"), Schedule(1, 0.0), ONCE)
+    assert {(cell.length, cell.part): cell.missing for cell in found if cell.missing} == {
+        (8, "training"): "memory",
+        (16, "training"): "memory",
+    }
+
+
+def test_where_nothing_limits_memory_running_out_of_it_is_a_dash_that_names_no_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    Steps(monkeypatch, {(16, "training"): RuntimeError("DefaultCPUAllocator: can't allocate memory")})
+    found = measure_all(TWO, Work(1, OPTIMIZER), Schedule(1, 0.0), ONCE)
+    missing = {(cell.length, cell.part, cell.missing, cell.reason) for cell in found if cell.missing}
+    assert missing == {(16, "training", "memory", "memory could not be had")}
+
+
+def test_where_nothing_is_forked_any_other_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    Steps(monkeypatch, {(16, "training"): ZeroDivisionError("of a step")})
+    with pytest.raises(ZeroDivisionError, match="of a step"):
+        measure_all(TWO, Work(1, OPTIMIZER), Schedule(1, 0.0), ONCE)
+
+
+@pytest.mark.parametrize(
+    ("platform", "device", "limit", "clock"),
+    [
+        ("linux", "cpu", "0.5 GB", " of processor time"),
+        ("linux", "cuda", "0.5 GB", ""),
+        ("win32", "cuda", "0.5 GB", ""),
+        ("darwin", "cpu", "no limit of ours applies", ""),
+    ],
+)
+def test_notes_name_the_limit_and_the_clock_that_apply(
+    platform: str, device: str, limit: str, clock: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    assert limit in arena_speed.memory_limit(device, 500_000_000)
+    assert "0.5 GB" not in arena_speed.memory_limit(device, 0)
+    assert arena_speed.speed_unit(device) == f"steps per second{clock}"
+    assert arena_speed.time_unit(device) == f"milliseconds{clock} per step"
 
 
 @pytest.mark.parametrize(

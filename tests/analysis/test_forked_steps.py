@@ -3,13 +3,16 @@
 import itertools
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from transnormer_lib.analysis import forked_steps
 from transnormer_lib.analysis.forked_steps import Limits, Step, measure, timed
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are limited under Linux alone")
@@ -110,6 +113,64 @@ def test_a_process_that_the_system_kills_is_a_dash_that_names_the_signal(when: s
     found = measure(make, LIMITS)
     assert found.missing == "memory"
     assert "SIGKILL" in found.reason
+
+
+@linux
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_process_that_any_other_signal_ends_is_an_error_that_names_it(number: signal.Signals) -> None:
+    def die() -> None:
+        signal.signal(number, signal.SIG_DFL)  # whoever runs the tests may have a handler of its own
+        os.kill(os.getpid(), number)
+
+    with pytest.raises(RuntimeError, match=f"was ended by {number.name}"):
+        measure(lambda: die, LIMITS)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and that nobody has asked about yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@linux
+def test_a_step_ends_with_the_process_that_waits_for_it() -> None:
+    code = """
+import os, time
+from transnormer_lib.analysis.forked_steps import Limits, measure
+def step():
+    print(os.getpid(), flush=True)
+    time.sleep(100)
+measure(lambda: step, Limits(repeats=1, round_seconds=1, long_step_seconds=100, step_seconds=100))
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stdout is not None
+        step = int(waiting.stdout.readline())
+        assert alive(step)
+        waiting.kill()  # which leaves it no time to end anything
+    until = time.monotonic() + 10
+    while alive(step) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not alive(step)
+
+
+@linux
+@pytest.mark.parametrize(
+    ("hard", "expected"), [(-1, 1_500), (9_000, 1_500), (1_200, 1_200)], ids=["none", "far", "near"]
+)
+def test_a_hard_limit_from_outside_is_kept_and_never_exceeded(
+    hard: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import resource
+
+    assert resource.RLIM_INFINITY == -1
+    set_to: list[tuple[int, tuple[int, int]]] = []
+    monkeypatch.setattr(forked_steps, "_status", lambda: {"VmData": 1_000})
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (hard, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda what, limits: set_to.append((what, limits)))
+    forked_steps._limit_memory(500)
+    assert set_to == [(resource.RLIMIT_DATA, (expected, hard))]
 
 
 @linux

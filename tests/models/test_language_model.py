@@ -160,3 +160,11 @@ def test_a_width_gives_the_parameters_asked_for() -> None:
     base = published("transnormer-t2", "encoder")
     for width in (1, 255, 2048):
         assert width_for(base, count_parameters(replace(base, hidden=width))) == width
+
+
+def test_a_model_without_feed_forward_parts_has_no_width() -> None:
+    from transnormer_lib.models.architectures import published
+    from transnormer_lib.models.language_model import width_for
+
+    with pytest.raises(ValueError, match="attention='flash': these layers have no FFN or GLU"):
+        width_for(published("flash", "encoder"), 1e8)

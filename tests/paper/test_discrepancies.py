@@ -8,6 +8,7 @@ import pytest
 from transnormer_lib.paper import claims, discrepancies, settings
 from transnormer_lib.report.mathml import text_with_math
 
+CITED = re.compile(r"\b[\w.-]+/[\w.-]+@[0-9a-f]{7,}\b")
 ENTRY = "- {id: %s, paper: gau, locus: Table 1, says: x, evidence: y, settled: z, code: ['a.py:f'], %s}\n"
 
 
@@ -24,7 +25,24 @@ def test_every_subject_has_entries_and_the_register_keeps_their_order() -> None:
 
 def test_what_the_released_code_does_names_its_repository_and_commit() -> None:
     for entry in discrepancies.load():
-        assert not entry.released or "OpenNLPLab/" in entry.released or "@" in entry.released, entry.id
+        assert not entry.released or CITED.search(entry.released), entry.id
+
+
+@pytest.mark.parametrize(
+    "text", ["OpenNLPLab/lra, a later commit", "before 38fa81f", "OpenNLPLab/lra@main", "a@dd871ef"]
+)
+def test_what_has_no_repository_or_no_commit_is_no_citation(text: str) -> None:
+    assert not CITED.search(text)
+
+
+@pytest.mark.parametrize("source", [settings.SCRIPTS, settings.SKYFORMER])
+def test_code_that_settings_are_read_from_is_cited_at_a_commit_and_has_settings(source: str) -> None:
+    assert CITED.fullmatch(source)
+    assert source in {one.source for one in settings.load()}
+
+
+def test_every_source_of_settings_that_is_code_has_a_name() -> None:
+    assert {s.source for s in settings.load() if "@" in s.source} == {settings.SCRIPTS, settings.SKYFORMER}
 
 
 def test_every_claim_that_an_entry_names_is_in_the_ledger() -> None:

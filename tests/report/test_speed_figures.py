@@ -11,6 +11,7 @@ from matplotlib.text import Annotation
 from transnormer_lib.analysis.arena_speed import Cell
 from transnormer_lib.report import speed_figures as draw
 from transnormer_lib.report.figures import STYLE
+from transnormer_lib.studies import speed as study
 from transnormer_lib.studies import speed_published as published
 
 CELLS = (
@@ -63,6 +64,17 @@ def test_circles_have_areas_in_proportion_to_memory() -> None:
     figure = draw.bubbles({"ours": points}, xlabel="", ylabels=[""])
     large, small = [collection.get_sizes()[0] for collection in figure.axes[0].collections]  # type: ignore[attr-defined]
     assert large / small == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize("row", [*study.OURS, *study.PLAIN])
+def test_transnormer_is_marked_with_and_without_kernels_and_1_plus_elu_is_not(row: str) -> None:
+    figure = draw.bubbles({"ours": [draw.Bubble(row, 1.0, 50.0)]}, xlabel="", ylabels=[""])
+    assert bool(figure.axes[0].collections[0].get_hatch()) == row.startswith("transnormer")
+
+
+@pytest.mark.parametrize("row", [*study.TABLE_7, *study.ADDED, *study.PLAIN])
+def test_every_row_that_is_measured_has_a_style(row: str) -> None:
+    assert STYLE[row].label
 
 
 def test_only_measured_rows_with_a_score_become_circles() -> None:

@@ -184,7 +184,7 @@ def test_why_a_comparison_is_not_made() -> None:
 def test_the_table_shows_ours_beside_the_paper_s_and_nothing_where_nothing_was_run() -> None:
     bits = {"transnormer-t2": [3.0, 3.2], "transnormer-t2-early-0": [3.5, math.inf]}
     first, *_ = questions.loss_table("table_8", bits, PARAMETERS)
-    assert first["encoder"] == "Diag in 0 of 4 layers, Norm in 4"
+    assert first["encoder"] == "0 Diag, 4 Norm"
     assert (first["T1, ours"], first["T2, ours"]) == (None, "3.500 (3.500–3.500, 1 diverged)")
     assert (first["T1, Table 8"], first["T2, Table 8"]) == (4.23, 4.48)
     assert {bits for by in questions.losses("table_9", {}, PARAMETERS).values() for bits in by.values()} == {()}

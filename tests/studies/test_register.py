@@ -1,5 +1,6 @@
 """The register is executable: every entry has a check that confirms it, and every check can fail."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -27,16 +28,17 @@ from transnormer_lib.models.architectures import published
 from transnormer_lib.models.feed_forward import GLU
 from transnormer_lib.paper import discrepancies, settings, tables
 from transnormer_lib.report.values import plain
+from transnormer_lib.studies import ablations, arena_recipes, register, register_runs
 from transnormer_lib.studies import arena as study
-from transnormer_lib.studies import arena_recipes, register, register_runs
 from transnormer_lib.studies.register import arena, norms, positions, released_forms, sizes, theory, training
 from transnormer_lib.studies.register import attention as attention_checks
+from transnormer_lib.studies.register import tables as table_checks
 from transnormer_lib.studies.register.checks import Found, check
 from transnormer_lib.studies.register.inputs import tiny
-from transnormer_lib.training.evaluation import labelled_batches
+from transnormer_lib.training.evaluation import evaluate, labelled_batches
 
 ENTRIES = discrepancies.by_id()
-SCRIPTS = "OpenNLPLab/Transnormer@fba2b49"
+LN_2 = math.log(2)
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -120,6 +122,38 @@ class Absolute(nn.Module):
         return tuple(x + (at % period if period else at)[:, None] for x in tensors)
 
 
+def reports(**changed: Callable[[dict[str, float]], float]) -> Mutation:
+    """An evaluation that reports something else under one of its names."""
+
+    def report(*args: Any) -> dict[str, float]:
+        result = evaluate(*args)
+        return result | {name: change(result) for name, change in changed.items()}
+
+    return puts(table_checks, "evaluate", report)
+
+
+def enlarges(task: str, factor: float) -> Mutation:
+    """The parameters of the released T2 on one task of the arena, times a factor."""
+    real = arena.parameters_of
+    released = study.run(task, "transnormer-t2", 0, {**arena._PARAMETERS, "recipe": "released"})
+    return puts(arena, "parameters_of", lambda run: round(real(run) * (factor if run == released else 1)))
+
+
+def grown(real: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, w: int) -> Tensor:
+    """The released blocks, a ragged last one twice as large as it should be."""
+    ragged, ours = q.shape[2] % w, cut_blocks(q, k, v, w)
+    return torch.cat([ours[:, :, :-ragged], 2 * ours[:, :, -ragged:]], 2) if ragged else real(q, k, v, w)
+
+
+def changes_ablation(activation: str) -> Mutation:
+    """Table 10's FFN with another activation."""
+    return lambda patch: patch.setitem(
+        ablations._FIELDS,
+        "ffn",
+        {"feed_forward": "ffn", "activation": activation},
+    )
+
+
 SAME_BATCHES = settings.said("Appendix E", "arena", "batch")
 MUTATIONS: dict[str, Mutation] = {
     "glu-widths-swapped": prints("table_4", "params", 162.29, method="TransNormer T2"),
@@ -131,14 +165,15 @@ MUTATIONS: dict[str, Mutation] = {
     "flash-depth": puts(sizes, "matching_flash_layers", lambda kind: 10 if kind == "decoder" else 24),
     "lra-similar-size": puts(study, "parameter_counts", lambda *_: dict.fromkeys(study.PUBLISHED, 100)),
     "learning-rate": says("Section 5.1", "autoregressive", "learning_rate", 5e-4),
-    "warm-up-start": says(SCRIPTS, "autoregressive", "warmup_start", 4e-4),
-    "attention-dropout": says(SCRIPTS, "bidirectional", "attention_dropout_of", ["vanilla"]),
+    "warm-up-start": says(settings.SCRIPTS, "autoregressive", "warmup_start", 4e-4),
+    "attention-dropout": says(settings.SCRIPTS, "bidirectional", "attention_dropout_of", ["vanilla"]),
     "initial-weights": puts(training, "published", lambda name, kind: published(name, "decoder")),
     "unmatched-baseline": puts(training, "tiny", lambda name, **fields: tiny("transnormer-t2", **fields)),
     "hyperparameters-elsewhere": says("Appendix E", "bidirectional", "hyperparameters_in", "Appendix F"),
     "epsilon-outside-the-root": puts(norms, "norm_score", lambda _, *args: bounds_norm.norm_score("rms", *args)),
     "norm-over-the-embedding": builds({"norm_over": "head"}),
     "swish-that-is-not-there": puts(norms, "GLU", lambda dim, hidden, _: GLU(dim, hidden, "swish")),
+    "ffn-activation": puts(norms, "tiny", lambda name, **fields: tiny(name, **{**fields, "activation": "gelu"})),
     "norm-placement": puts(norms, "published", lambda name, kind: published(name, "decoder")),
     "rela-without-a-gate": builds({"block_size": 16, "scores": "rela"}, "rela", instead="diag"),
     "lra-rms-epsilon": puts(norms, "rms_norm", lambda x, *_: x),
@@ -151,7 +186,9 @@ MUTATIONS: dict[str, Mutation] = {
     "padding-mask-ignored": puts(released_forms, "without_the_mask", lambda core, *tensors: core(*tensors)),
     "causal-path-is-quadratic": puts(released_forms, "causal_product_flops", lambda n, d: 4 * n * d * d),
     "incremental-state-ignored": puts(released_forms, "without_the_state", lambda core, *tensors: core(*tensors)),
-    "combination-of-attentions": puts(attention_checks, "published", lambda name, kind, **_: published(name, kind)),
+    "combination-of-attentions": puts(
+        attention_checks, "tiny", lambda name, arrangement="stages", **fields: tiny(name, **fields)
+    ),
     "no-query-scaling": builds({"phi": "identity"}, "norm"),
     "no-dropout-in-norm-attention": puts(attention_checks, "config_class", lambda _: DiagConfig),
     "weights-of-norm-attention": builds({"phi": "1+elu"}),
@@ -163,7 +200,7 @@ MUTATIONS: dict[str, Mutation] = {
     "performer-is-not-1-plus-elu": builds({"features": None}, "performer", instead="linear"),
     "flash-quad-is-quadratic": builds({}, "flash-quad", instead="flash"),
     "lra-configuration": says("Appendix E", "arena", "layers", 4),
-    "lra-text-batch": says("pkuzengqi/Skyformer@1a677cb", "arena", "batch", SAME_BATCHES),
+    "lra-text-batch": says(settings.SKYFORMER, "arena", "batch", SAME_BATCHES),
     "lra-local-heads": puts(
         arena_recipes, "setting", lambda task, *_: replace(arena_recipes.RECIPES["released"][task], local_heads=8)
     ),
@@ -185,13 +222,13 @@ MUTATIONS: dict[str, Mutation] = {
     "not-all-report-worse-speed": prints("table_7", "train_1k", 29.0, model="TransNormer T1"),
     "memory-is-gone-at-3k": prints("table_7", "train_3k", 1.0, model="Transformer"),
     "vanilla-not-slowest": prints("table_7", "infer_1k", 1.0, model="Transformer"),
-    "speed-batch-not-named": says("pkuzengqi/Skyformer@1a677cb", "arena", "batch", {"text": 32, "image": 32}),
+    "speed-batch-not-named": says(settings.SKYFORMER, "arena", "batch", {"text": 32, "image": 32}),
     "flash-quad-is-not-the-best-linear": prints("table_4", "ppl_test", 35.0, method="LS"),
     "table-4-tie": prints("table_4", "ppl_test", 30.0, method="TransNormer T2"),
     "clear-margin": prints("table_4", "ppl_test", 20.0, method="TransNormer T1"),
     "glue-selects-on-what-it-reports": prints("table_5", "sst2", 99.9, method="Vanilla"),
     "lra-first-or-second": prints("table_6", "image", 60.0, model="TransNormer T2"),
-    "base-of-the-perplexity": prints("table_10", "t2", 1.0, feed_forward="GLU"),
+    "base-of-the-perplexity": reports(perplexity=lambda result: math.exp(result["bits_per_token"])),
     "gradients-that-explode": puts(theory, "kernel", lambda _: kernel_maps.kernel("relu")),
     "linear-gradient-without-a-lower-bound": puts(
         gradient_bounds, "appendix_c", lambda phi, _, *args, real=gradient_bounds.appendix_c: real(phi, 0.1, *args)
@@ -220,6 +257,53 @@ MUTATIONS: dict[str, Mutation] = {
     "figure-2-what-is-averaged": puts(dilution, "neighbourhood_sizes", lambda _: torch.full((100,), 1 / 40)),
 }
 
+# More ways in which single statements of a check can be wrong.
+FURTHER: dict[str, tuple[str, Mutation]] = {
+    "a loss in bits": (
+        "base-of-the-perplexity",
+        puts(nn.functional, "cross_entropy", lambda *a, real=nn.functional.cross_entropy, **k: real(*a, **k) / LN_2),
+    ),
+    "bits that are nats": ("base-of-the-perplexity", reports(bits_per_token=lambda r: r["nats_per_token"])),
+    "a perplexity above five": (
+        "base-of-the-perplexity",
+        prints("table_8", "t1", 7.5, diag_layers=12, norm_layers=0),
+    ),
+    "a perplexity below 3.7": ("base-of-the-perplexity", prints("table_11", "t2", 2.5, block_size=128)),
+    "turns that are stages": (
+        "combination-of-attentions",
+        puts(
+            attention_checks,
+            "tiny",
+            lambda name, arrangement="stages", **fields: tiny(
+                name, arrangement={"alternating": "stages"}.get(arrangement, arrangement), **fields
+            ),
+        ),
+    ),
+    "a norm alone where both should follow each other": (
+        "combination-of-attentions",
+        puts(attention_checks, "tiny", lambda name, early=None, **fields: tiny(name, early=early and 0, **fields)),
+    ),
+    "half the size on Text": ("lra-configuration", enlarges("text", 0.5)),
+    "twice ten times on Image": ("lra-configuration", enlarges("image", 2.0)),
+    "features that help little": (
+        "performer-features",
+        builds({"features": 256}, "performer"),
+    ),
+    "zeros that make outputs grow": (
+        "zeros-in-the-last-block",
+        puts(released_forms, "zero_padded_blocks", lambda *a, real=released_forms.zero_padded_blocks: grown(real, *a)),
+    ),
+    "Linformer three times as large": (
+        "lra-similar-size",
+        puts(study, "parameter_counts", lambda *_: dict.fromkeys(study.PUBLISHED, 100) | {"linformer": 300}),
+    ),
+    "GELU in the decoder": (
+        "ffn-activation",
+        puts(norms, "tiny", lambda name, **f: tiny(name, **{**f, "activation": f.get("activation", "gelu")})),
+    ),
+    "an ablation with ReLU": ("ffn-activation", changes_ablation("relu")),
+}
+
 
 # --- the register ------------------------------------------------------------------------------------------
 
@@ -242,6 +326,13 @@ def test_there_is_a_mutation_for_every_check() -> None:
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_a_check_fails_where_the_evidence_is_not_as_stated(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTATIONS[entry](monkeypatch)
+    assert not register.run(entry).confirmed
+
+
+@pytest.mark.parametrize("case", FURTHER)
+def test_a_check_fails_where_one_of_its_statements_does(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry, mutation = FURTHER[case]
+    mutation(monkeypatch)
     assert not register.run(entry).confirmed
 
 

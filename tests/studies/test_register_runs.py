@@ -1,4 +1,4 @@
-"""The trained choices of the register: one field each, and notebook 05's runs beside them."""
+"""The trained choices of the register: what each pair differs in, and notebook 05's runs."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -8,10 +8,9 @@ from typing import Any, cast
 import pytest
 
 from transnormer_lib import studies
-from transnormer_lib.paper import settings
 from transnormer_lib.report.parameters import resolve
 from transnormer_lib.report.project import Project
-from transnormer_lib.studies import bidirectional, table_13
+from transnormer_lib.studies import bidirectional
 from transnormer_lib.studies import register_runs as study
 from transnormer_lib.studies.register_runs import Trained
 from transnormer_lib.training.store import RunStore
@@ -97,16 +96,3 @@ def test_losses_are_read_from_the_store_row_by_row() -> None:
 
     found = study.measure(QUICK | {"comparisons": ["rotation"]}, cast(RunStore, SimpleNamespace(get=get)))
     assert found["rotation"].bits == {"transnormer-t2": [1, 2, 3, 4, 5], "transnormer-t2+lrpe": [6, 7, 8, 9, 10]}
-
-
-def test_sizes_found_from_the_counts_do_not_look_at_what_table_13_prints(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "said", lambda *_: pytest.fail("looked at Table 13"))
-    assert [table_13.glu_width(kind) for kind in table_13.MODELS] == [1365, 2048]
-    assert [table_13.width(kind) for kind in table_13.MODELS] == [512, 768]
-    assert [table_13.layers(kind, "vanilla", "Vanilla") for kind in table_13.MODELS] == [6, 12]
-    assert table_13.matching_flash_layers("encoder") == 23
-
-
-@pytest.mark.parametrize(("entries", "kind"), [(267_744, "words"), (50_265, "BPE"), (50_000, "unknown")])
-def test_a_vocabulary_is_told_by_its_size(entries: int, kind: str) -> None:
-    assert table_13.tokenizer(entries) == kind

@@ -1,7 +1,7 @@
 """The rows of Table 7 in one configuration, the paper's sentences recomputed, and what is said of what was measured."""
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,6 +35,9 @@ PARAMETERS: dict[str, Any] = {
     "step_seconds": 2.0,
     "memory_limit_gb": 0.5,
     "figure_length": 1024,
+    "decode_positions": [64],
+    "decode_steps": 8,
+    "decode_rounds": 3,
     "task_scores": {},
 }
 PROJECT = Project(Path(__file__).resolve().parents[2])
@@ -101,6 +104,42 @@ def test_the_stored_row_is_vanilla_that_makes_its_matrix_and_computes_the_same()
     assert options == {"softmax": {"impl": "reference"}}
 
 
+def test_on_a_gpu_every_row_with_kernels_but_the_matched_control_is_timed_without_them_too() -> None:
+    from transnormer_lib.attention import registry
+
+    with_kernels = set()
+    for row in ROWS:
+        mechanisms = [registry.classes(name)[1] for name in study.model(row, 128).model.attention]
+        if any("cuda" in getattr(mechanism, "kernels", {}) for mechanism in mechanisms):
+            with_kernels.add(row)
+    assert {study.model_of(row) for row in study.PLAIN} == with_kernels - {"linear-matched"}
+    assert study.rows(PARAMETERS) == ROWS
+    assert study.rows(PARAMETERS | {"device": "cuda"}) == (*ROWS, *study.PLAIN)
+    assert {row for row, _ in study.models(PARAMETERS | {"device": "cuda"})} == {*ROWS, *study.PLAIN}
+
+
+@pytest.mark.parametrize("row", study.PLAIN)
+def test_a_plain_row_is_its_models_in_pytorch_alone_and_computes_the_same(row: str) -> None:
+    import torch
+
+    from transnormer_lib.models.classifier import build_classifier
+
+    ids = torch.randint(256, (2, 128), generator=torch.Generator().manual_seed(0))
+    plain, usual = study.model(row, 128), study.model(study.model_of(row), 128)
+    torch.testing.assert_close(*[build_classifier(config, 0).eval()(ids) for config in (plain, usual)])
+    for name in plain.model.attention:
+        options = dict(plain.model.attention_options[name])
+        assert options.pop("impl") == "chunked"
+        assert options == usual.model.attention_options[name]
+    assert study.quadratic_operations(row) == 0
+
+
+def test_the_papers_comparisons_are_judged_on_the_plain_row_where_there_is_one() -> None:
+    assert study.judged("transnormer-t2", ROWS) == "transnormer-t2"
+    assert study.judged("transnormer-t2", (*ROWS, *study.PLAIN)) == "transnormer-t2-plain"
+    assert study.judged("performer", (*ROWS, *study.PLAIN)) == "performer"
+
+
 def test_the_optimiser_is_that_of_the_arena_recipe() -> None:
     optimizer = study.work(PARAMETERS).optimizer
     chosen = arena_recipes.setting("text", "paper", {})
@@ -113,6 +152,11 @@ def test_the_optimiser_is_that_of_the_arena_recipe() -> None:
         ({"lengths": []}, r"lengths=\[\]: must be positive and rise"),
         ({"lengths": [256, 128]}, r"lengths=\[256, 128\]: must be positive and rise"),
         ({"judged_lengths": [2048]}, "judged_lengths=.*2048 is none of lengths"),
+        ({"judged_lengths": []}, r"judged_lengths=\[\]: must hold at least one of lengths"),
+        ({"decode_positions": []}, r"decode_positions=\[\]: must hold at least one position"),
+        ({"decode_positions": [64, 0]}, r"decode_positions=\[64, 0\]: must hold .* each at least 1"),
+        ({"decode_steps": 0}, "decode_steps=0: must be at least 1"),
+        ({"decode_rounds": -1}, "decode_rounds=-1: must be at least 1"),
         ({"device": "tpu"}, "device='tpu': must be 'cpu' or 'cuda'"),
         ({"precision": "fp16"}, "precision='fp16': must be one of"),
         ({"batch": 0}, "batch=0: must be at least 1"),
@@ -249,6 +293,39 @@ def test_the_ratio_table_puts_published_ratios_beside_ours_at_the_lengths_of_tab
     assert set(lines) == {"vanilla", "performer"}
 
 
+def on_a_gpu() -> Results:
+    """The same, with kernels that make T2 ten times as fast as its plain form."""
+    t2 = [c for c in results().cells if c.row == "transnormer-t2"]
+    fast = [replace(c, seconds=tuple(s / 10 for s in c.seconds)) for c in t2]
+    plain = [replace(c, row="transnormer-t2-plain") for c in t2]
+    return Results((*(c for c in results().cells if c not in t2), *fast, *plain))
+
+
+def test_on_a_gpu_published_ratios_exponents_and_scores_stand_beside_the_plain_row() -> None:
+    measured, usual = on_a_gpu(), results()
+    lines = {line["model"]: line for line in speed_results.ratio_table(measured, "transnormer-t2-plain", "inference")}
+    before = {line["model"]: line for line in speed_results.ratio_table(usual, "transnormer-t2", "inference")}
+    assert lines["vanilla"] == before["vanilla"]
+    assert lines["transnormer-t2"]["2K, published"] is None
+    growth = {line["model"]: line for line in speed_results.growth_table(measured, 1024)}
+    assert growth["transnormer-t2"]["training, Table 7"] is None
+    assert growth["transnormer-t2 (plain PyTorch)"]["training, Table 7"] is not None
+    scores = {"transnormer-t2": 60.0, "performer": 50.0}
+    assert speed_results.judged_scores(measured, scores) == {"transnormer-t2-plain": 60.0, "performer": 50.0}
+    assert speed_results.judged_scores(usual, scores) == scores
+
+
+def test_conclusions_compare_the_plain_row_with_rivals() -> None:
+    def rivals(measured: Results) -> list[str]:
+        said = [line for line in speed_results.conclusions(measured, 1024) if "exponent" not in line]
+        return [
+            line.replace(" (plain PyTorch)", "").replace("; linear-matched beside T2 on the same kernels", "")
+            for line in said
+        ]
+
+    assert rivals(on_a_gpu()) == rivals(results())
+
+
 def test_exponents_and_crossovers_are_those_of_the_times() -> None:
     found = speed_results.exponents(results(), 1024)
     assert {row: e["inference"].value for row, e in found.items() if e["inference"]} == pytest.approx(
@@ -304,3 +381,11 @@ def test_decoders_are_of_those_rows_that_decode_token_by_token() -> None:
     assert {"vanilla", "linear", "transnormer-t1", "transnormer-t2", "performer", "cosformer"} <= set(built)
     assert not {"linformer", "reformer", "nystromformer"} & set(built)
     assert {(m.config.dim, m.config.heads, m.config.layers) for m in built.values()} == {(64, 2, 2)}
+
+
+def test_who_grows_more_slowly_is_counted_from_the_printed_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = speed_published.slower_growing("transnormer-t2")
+    assert ("nystromformer", "training") in found
+    assert ("flash-quad", "inference") not in found
+    monkeypatch.setattr(speed_published, "seconds", lambda row, part: {n: float(n) for n in speed_published.LENGTHS})
+    assert speed_published.slower_growing("transnormer-t2") == []

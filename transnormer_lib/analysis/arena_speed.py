@@ -12,11 +12,11 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from transnormer_lib.analysis.forked_steps import Limits, Missing, Round, Step, measure, timed
+from transnormer_lib.analysis.forked_steps import Limits, Missing, Round, Step, measure, out_of_memory, timed
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -190,19 +190,63 @@ def step(config: ClassifierConfig, length: int, part: Part, work: Work) -> Step:
     return train
 
 
+def _in_processes(device: str) -> bool:
+    return device == "cpu" and sys.platform == "linux"
+
+
+def memory_limit(device: str, memory_bytes: int) -> str:
+    """In words, beyond how much memory a step has no value; ``memory_bytes`` is what :class:`Limits` asks for."""
+    if not memory_bytes:
+        return "the machine's memory"
+    if device == "cpu" and not _in_processes(device):
+        return "the machine's memory (no limit of ours applies: a CPU's is set under Linux alone)"
+    return f"{memory_bytes / 1e9:g} GB"
+
+
+def speed_unit(device: str) -> str:
+    """What the speeds are: on a CPU under Linux the seconds are those that the processor spends on the step."""
+    return f"steps per second{_clock(device)}"
+
+
+def time_unit(device: str) -> str:
+    """What a step takes, by the same clock."""
+    return f"milliseconds{_clock(device)} per step"
+
+
+def _clock(device: str) -> str:
+    return " of processor time" if _in_processes(device) else ""
+
+
 def measure_all(
     models: Mapping[tuple[str, int], ClassifierConfig], work: Work, schedule: Schedule, limits: Limits
 ) -> list[Cell]:
     """Measure every model, given by row and length, in both parts.
 
     On a CPU under Linux each round of a cell is a process of its own, forked from one that holds nothing but the
-    libraries and computes on one thread, and memory is limited. On a GPU all is measured here, and the limit is the
-    allocator's. Elsewhere memory is neither measured nor limited.
+    libraries and computes on one thread, and memory is limited. On a GPU all is measured here, after one step of every
+    row in both parts that is not timed, and the limit is the allocator's. Elsewhere memory is neither measured nor
+    limited.
     """
-    if work.device == "cpu" and sys.platform == "linux":
+    if _in_processes(work.device):
         return _in_bench_process(models, work, schedule, limits)
-    one = _on_gpu if work.device != "cpu" else _here
-    return _all_turns(models, work, schedule, lambda make: one(make, limits))
+    if work.device == "cpu":
+        unlimited = replace(limits, memory_bytes=0)
+        return _all_turns(models, work, schedule, lambda make: _here(make, unlimited))
+    _warm_up(models, work, limits)
+    return _all_turns(models, work, schedule, lambda make: _on_gpu(make, limits))
+
+
+def _warm_up(models: Mapping[tuple[str, int], ClassifierConfig], work: Work, limits: Limits) -> None:
+    # A process's first steps on a GPU load libraries and compile kernels, for seconds: the first row's round would be
+    # no measurement, and a group's time would be up before its second one.
+    shortest = min((length for _, length in models), default=0)
+    for (_, length), config in models.items():
+        for part in PARTS if length == shortest else ():
+            try:
+                step(config, length, part, work)()
+            except Exception as error:
+                if out_of_memory(error, limits) is None:  # if it was memory, the row's own round will say so
+                    raise
 
 
 def _all_turns(
@@ -284,7 +328,12 @@ def _settle_memory() -> None:
 
 
 def _here(make: Callable[[], Step], limits: Limits) -> Round:
-    seconds = timed(make(), limits)
+    try:
+        seconds = timed(make(), limits)
+    except Exception as error:
+        if missed := out_of_memory(error, limits):
+            return missed
+        raise
     return limits.too_slow if seconds > limits.step_seconds else Round(seconds)
 
 
@@ -301,9 +350,10 @@ def _on_gpu(make: Callable[[], Step], limits: Limits) -> Round:
     torch.cuda.reset_peak_memory_stats()
     try:
         seconds = timed(make(), limits)
-    except torch.OutOfMemoryError:
-        limit = f" within {limits.memory_bytes / 1e9:g} GB" if limits.memory_bytes else ""
-        return Round(missing="memory", reason=f"memory could not be had{limit}")
+    except Exception as error:
+        if missed := out_of_memory(error, limits):
+            return missed
+        raise
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     if seconds > limits.step_seconds:

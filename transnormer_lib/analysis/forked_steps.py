@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import statistics
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -23,6 +24,7 @@ Missing = Literal["", "memory", "time"]
 _BUILD_SECONDS = 120.0  # to build a model; it takes milliseconds, so this only ends a process that hangs
 _PATIENCE = 10.0  # seconds on the clock for each of the processor, after which a step that hangs is ended
 _LOOK_EVERY = 0.05  # seconds
+_PR_SET_PDEATHSIG = 1  # of prctl, from the kernel's prctl.h
 # How PyTorch, the C++ library, NumPy and the system say that memory has run out.
 _NO_MEMORY = re.compile(r"can(no|')t allocate memory|bad_alloc|out of memory|unable to allocate", re.IGNORECASE)
 
@@ -81,17 +83,26 @@ def timed(
     return statistics.median(taken)
 
 
+def out_of_memory(error: BaseException, limits: Limits) -> Round | None:
+    """What a round is whose step ended with ``error``, if that says that memory ran out; else None."""
+    if not (isinstance(error, MemoryError) or _NO_MEMORY.search(str(error))):
+        return None
+    limit = f" within {limits.memory_bytes / 1e9:g} GB" if limits.memory_bytes else ""
+    return Round(missing="memory", reason=f"memory could not be had{limit}")
+
+
 def measure(make: Callable[[], Step], limits: Limits) -> Round:
     """One round of the step that ``make`` builds, in a forked process of one thread.
 
     The seconds are those that the processor spends on the step, in which other programs on it have no part.
     The peak is of private memory beyond what the process held before ``make``: weights, gradients, the optimiser's
-    state, activations, and what the allocator keeps beside them. A step beyond a limit, and a process that a signal
-    ends, is a :class:`Round` with a reason. Raises RuntimeError, with the traceback, for any other error there.
+    state, activations, and what the allocator keeps beside them. A step beyond a limit, and a process that the system
+    kills, is a :class:`Round` with a reason. Raises RuntimeError for any other error there, with the traceback, and
+    for any other signal that ends the process, with its name. The process ends with this one, however this one ends.
     """
     context = get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(theirs, make, limits), daemon=True)
+    process = context.Process(target=_child, args=(theirs, make, limits, os.getpid()), daemon=True)
     process.start()
     theirs.close()
     try:
@@ -121,7 +132,8 @@ def _listen(pipe: Connection, limits: Limits, pid: int) -> Round:
         elif said == "first":
             allowed = (limits.repeats + 1) * limits.step_seconds
         elif said == "memory":
-            return Round(missing="memory", reason=value)
+            missed: Round = value
+            return missed
         elif said == "error":
             raise RuntimeError(f"a step failed in its process:\n{value}")
         else:
@@ -142,12 +154,15 @@ def _processor_seconds(pid: int) -> float:
 def _ended_by(number: int) -> Round:
     if number <= 0:
         raise RuntimeError(f"a step's process ended without a word, with status {-number}")
-    reason = f"its process was ended by {signal.Signals(number).name}, as the system does when memory runs out"
-    return Round(missing="memory", reason=reason)
+    name = signal.Signals(number).name
+    if number != signal.SIGKILL:
+        raise RuntimeError(f"a step's process was ended by {name}")
+    return Round(missing="memory", reason=f"its process was ended by {name}, as the system does when memory runs out")
 
 
-def _child(pipe: Connection, make: Callable[[], Step], limits: Limits) -> None:
+def _child(pipe: Connection, make: Callable[[], Step], limits: Limits, parent: int) -> None:
     try:
+        _end_with(parent)
         before = _private_bytes()
         if limits.memory_bytes:
             _limit_memory(limits.memory_bytes)
@@ -156,11 +171,19 @@ def _child(pipe: Connection, make: Callable[[], Step], limits: Limits) -> None:
         seconds = timed(step, limits, lambda: pipe.send(("first", None)), clock=time.process_time)
         pipe.send(("measured", (seconds, max(_peak_private_bytes() - before, 0))))
     except BaseException as error:
-        if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
-            limit = f" within {limits.memory_bytes / 1e9:g} GB" if limits.memory_bytes else ""
-            pipe.send(("memory", f"memory could not be had{limit}"))
-        else:
-            pipe.send(("error", traceback.format_exc()))
+        missed = out_of_memory(error, limits)
+        pipe.send(("memory", missed) if missed else ("error", traceback.format_exc()))
+
+
+def _end_with(parent: int) -> None:
+    # A parent that is killed can end nothing any more, and a step may have minutes to go. The kernel sees to it.
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:  # it ended before the kernel was asked
+        os._exit(1)
 
 
 def _status() -> dict[str, int]:
@@ -183,5 +206,6 @@ def _peak_private_bytes() -> int:
 def _limit_memory(more: int) -> None:
     import resource
 
-    limit = _status()["VmData"] + more
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    limit, hard = _status()["VmData"] + more, resource.getrlimit(resource.RLIMIT_DATA)[1]
+    # The hard limit may be set from outside, and is nothing to lift or to lower.
+    resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))

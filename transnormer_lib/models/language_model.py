@@ -126,9 +126,16 @@ def build_model(config: ModelConfig, seed: int) -> LanguageModel:
 
 
 def width_for(config: ModelConfig, parameters: float) -> int:
-    """The width inside the FFN or GLU with which ``config`` comes closest to so many parameters, at least 1."""
+    """The width inside the FFN or GLU with which ``config`` comes closest to so many parameters, at least 1.
+
+    Raises ValueError for a model whose layers have neither.
+    """
     # One more unit costs every layer the same, so the count is a straight line over the width.
     one, two = (count_parameters(replace(config, hidden=width)) for width in (1, 2))
+    if one == two:
+        raise ValueError(
+            f"attention={config.attention[0]!r}: these layers have no FFN or GLU whose width could be chosen"
+        )
     return max(round((parameters - one) / (two - one)) + 1, 1)
 
 

@@ -7,13 +7,16 @@ from typing import Any, Literal
 from transnormer_lib.paper.records import PACKAGE, Record, build, read_list
 
 FILE = PACKAGE / "settings.yaml"
+# Sources that are code, at the commit that was read: the released training scripts, and Skyformer's configuration.
+SCRIPTS = "OpenNLPLab/Transnormer@fba2b49"
+SKYFORMER = "pkuzengqi/Skyformer@1a677cb"
 Model = Literal["autoregressive", "bidirectional", "arena"]
 
 
 class Settings(Record):
     """The values that one place gives for one kind of model, as printed."""
 
-    source: str  # "Table 13", "Section 5.1", or repository@commit
+    source: str  # "Table 13", "Section 5.1", or repository@commit, as SCRIPTS
     model: Model
     values: dict[str, Any]
 

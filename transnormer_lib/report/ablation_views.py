@@ -1,6 +1,7 @@
 """A question of Tables 8 to 12 as a reader sees it: the table of losses, the figure, and the sentences they support."""
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 from transnormer_lib.paper import tables
@@ -49,8 +50,7 @@ def show(
         "the left was not run at this scale.",
         alt=f"Mean loss in {unit}. " + ("; ".join(means) or "Nothing was run") + ".",
     )
-    for sentence in questions.conclusions(table, bits, parameters):
-        print("-", sentence)
+    _show_sentences(questions.conclusions(table, bits, parameters))
 
 
 def show_controls(
@@ -71,9 +71,10 @@ def show_controls(
         "surroundings. Points are runs, the line is their range, the bar their mean.",
         alt=f"Mean loss in {unit}. " + ", ".join(f"{row} {row_losses.finished_mean(b):.2f}" for row, b in mine.items()),
     )
-    for control in parameters["controls"]:
-        for variant in filter(mine.get, questions.VARIANTS):
-            print("-", row_losses.compared(variant, control, mine))
+    pairs = [
+        (variant, control) for control in parameters["controls"] for variant in filter(mine.get, questions.VARIANTS)
+    ]
+    _show_sentences([row_losses.compared(variant, control, mine) for variant, control in pairs])
 
 
 def show_kept_controls(found: Kept) -> None:
@@ -86,6 +87,15 @@ def show_kept(table: str, found: Kept) -> None:
     """The question answered by the runs that were kept of a larger scale."""
     unit = language_models.unit(found.parameters)
     show(table, _kept_bits(found), found.parameters, {}, unit=unit, preset=found.preset)
+
+
+def _show_sentences(sentences: Sequence[str]) -> None:
+    """A list where it stands: what is printed would be gathered at the cell's first line of text."""
+    from IPython.display import display
+
+    if sentences:
+        items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+        display({"text/html": f"<ul>{items}</ul>", "text/plain": "\n".join(sentences)}, raw=True)
 
 
 def _kept_bits(found: Kept) -> dict[str, list[float]]:

@@ -63,6 +63,9 @@ STYLE: Mapping[str, Style] = {
     "reformer": Style(GREY, "1", (2, 1), "Reformer"),
     "nystromformer": Style(PURPLE, "2", "", "Nyströmformer"),
     "vanilla-stored": _VANILLA._replace(marker="H", dashes=(1, 1.5), label="vanilla, matrix stored"),
+    "transnormer-t1-plain": Style(SKY, "3", (1, 1), "TransNormer T1, plain"),
+    "transnormer-t2-plain": Style(BLUE, "4", (4, 2), "TransNormer T2, plain"),
+    "linear-plain": _LINEAR._replace(marker="|", dashes=(1, 1.5), label="linear, 1+elu, plain"),
 }
 
 _TEXT = "#1a1a1a"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.report.figures import BLACK, BLUE, GREY, STYLE
+from transnormer_lib.studies import speed as study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 
     from transnormer_lib.analysis.arena_speed import Cell
 
-_OURS = ("transnormer-t1", "transnormer-t2")
+
+def _ours(row: str) -> bool:
+    return study.model_of(row) in study.OURS
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def by_length(panels: Mapping[str, Sequence[Line]], *, ylabel: str) -> "Figure":
 def _draw(axes: "Axes", line: Line) -> Any:
     style, lengths = STYLE[line.row], sorted(line.values)
     middle, low, high = zip(*(line.values[n] for n in lengths), strict=True)
-    wide = {"linewidth": 2.4, "zorder": 4} if line.row in _OURS else {"linewidth": 1.2}
+    wide = {"linewidth": 2.4, "zorder": 4} if _ours(line.row) else {"linewidth": 1.2}
     axes.fill_between(lengths, low, high, color=style.colour, alpha=0.15, linewidth=0)
     (drawn,) = axes.plot(lengths, middle, **{**style.line(), **wide})
     if line.stopped:
@@ -130,7 +133,7 @@ def bubbles(panels: Mapping[str, Sequence[Bubble]], *, xlabel: str, ylabels: Seq
     for panel, (title, points), ylabel in zip(axes[:, 0], panels.items(), ylabels, strict=True):
         known = [point.memory for point in points if point.memory is not None]
         for point in points:
-            ours = point.row in _OURS
+            ours = _ours(point.row)
             area = 60.0 if point.memory is None else max(900.0 * point.memory / max(known), 12.0)
             panel.scatter(
                 [point.speed], [point.score], s=area, color="white" if ours else GREY, alpha=1.0 if ours else 0.45,
@@ -164,7 +167,7 @@ def _name(axes: "Axes", points: Sequence[Bubble]) -> None:
     for point, (x, y) in zip(points, centres, strict=True):
         text: Any = axes.annotate(
             STYLE[point.row].label, (point.speed, point.score), textcoords="offset points", xytext=(0, 0),
-            fontsize="small", color=BLUE if point.row in _OURS else BLACK, va="center", zorder=5,
+            fontsize="small", color=BLUE if _ours(point.row) else BLACK, va="center", zorder=5,
             arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.6, "shrinkB": 2},
         )  # fmt: skip
         size = text.get_window_extent(figure.canvas.get_renderer())

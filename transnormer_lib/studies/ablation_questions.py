@@ -171,7 +171,8 @@ def label(change: str, parameters: Mapping[str, Any]) -> str:
     layers = parameters["layers"] if ours is not None else _LAYERS
     name, _, number = (change if ours is None else ours).rpartition("-")
     if name == "early":
-        return f"Diag in {number} of {layers} layers, Norm in {layers - int(number)}"
+        of = "" if ours is not None else f" (of {layers})"
+        return f"{number} Diag, {layers - int(number)} Norm{of}"
     if name == "block":
         whole = " (the whole sequence)" if ours is not None and int(number) >= parameters["length"] else ""
         return f"blocks of {number}{whole}"

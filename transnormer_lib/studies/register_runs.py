@@ -1,7 +1,9 @@
-"""What an unsaid choice does to a trained encoder: TransNormer T2 with one thing taken as the release has it.
+"""What an unsaid choice does to a trained encoder: an encoder of notebook 05, and the same with the other choice.
 
-The rows differ from notebook 05's T2 in one field each, and everything else, seeds included, is notebook 05's: a row
-that both have is trained once. Differences are paired by seed.
+Four pairs are TransNormer T2 and T2 with something as the release has it: the rotation or the activation (one field
+each), ε outside the root (the model's norms and NormAttention's, two fields), or the whole recipe (five fields). The
+fifth pair, ``surroundings``, is 1+elu attention in TransNormer's surroundings and as a published baseline. Everything
+else, seeds included, is notebook 05's: a row that both have is trained once. Differences are paired by seed.
 """
 
 import math
@@ -32,7 +34,7 @@ COMPARISONS: Mapping[str, tuple[str, str]] = {
 
 
 def model(row: str, parameters: Mapping[str, Any]) -> ModelConfig:
-    """The encoder of a row: T2 with one field changed, or a row of notebook 05."""
+    """The encoder of a row: T2 with one choice changed, or a row of notebook 05."""
     base = bidirectional.model(BASE, parameters)
     if row == f"{BASE}+lrpe":
         return replace(base, rotary="lrpe")

@@ -6,7 +6,7 @@ Figure 1 are those of notebook 07's runs, which are trained once for both.
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,9 @@ STORED = "vanilla-stored"
 TABLE_7 = tuple(PUBLISHED)
 ADDED = (STORED, "linear", "vanilla-matched", "linear-matched")
 OURS = arena.OURS
+# Rows that run on Triton kernels on a GPU, once more in PyTorch alone, as their rivals and all rows of the paper run.
+_SUFFIX = "-plain"
+PLAIN = tuple(f"{row}{_SUFFIX}" for row in (*OURS, "linear"))
 _TASK = "text"  # whose settings the recipe's models have; only the length is changed
 
 # The notebook's parameters that decide what is measured.
@@ -48,6 +51,9 @@ PARAMETERS = (
     "step_seconds",
     "memory_limit_gb",
     "figure_length",
+    "decode_positions",
+    "decode_steps",
+    "decode_rounds",
     "task_scores",
 )
 
@@ -61,6 +67,8 @@ def read(parameters: Mapping[str, Any]) -> dict[str, Any]:
     lengths = found["lengths"]
     if not lengths or sorted(set(lengths)) != list(lengths) or min(lengths) < 1:
         raise ValueError(f"lengths={lengths!r}: must be positive and rise")
+    if not found["judged_lengths"]:
+        raise ValueError(f"judged_lengths={found['judged_lengths']!r}: must hold at least one of lengths={lengths!r}")
     if strange := [n for n in found["judged_lengths"] if n not in lengths]:
         raise ValueError(f"judged_lengths={found['judged_lengths']!r}: {strange[0]} is none of lengths={lengths!r}")
     if found["figure_length"] not in set(lengths) & set(LENGTHS):
@@ -70,6 +78,12 @@ def read(parameters: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"device={found['device']!r}: must be 'cpu' or 'cuda'")
     if not found["memory_limit_gb"] >= 0:
         raise ValueError(f"memory_limit_gb={found['memory_limit_gb']!r}: must not be negative; 0 is no limit")
+    positions = found["decode_positions"]
+    if not positions or min(positions) < 1:
+        raise ValueError(f"decode_positions={positions!r}: must hold at least one position, each at least 1")
+    for name in ("decode_steps", "decode_rounds"):
+        if found[name] < 1:
+            raise ValueError(f"{name}={found[name]!r}: must be at least 1")
     work(found), schedule(found), limits(found)  # each refuses what it cannot use
     return found
 
@@ -119,19 +133,41 @@ def _arena(length: int) -> dict[str, Any]:
     return whole | {"evaluations": 1, "evaluation_examples": 0, "evaluation_part": "spread"}
 
 
+def rows(parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is measured: Table 7's rows, those added, and on a GPU, where some run on kernels, the plain ones."""
+    return (*TABLE_7, *ADDED, *(PLAIN if parameters["device"] == "cuda" else ()))
+
+
+def model_of(row: str) -> str:
+    """The row whose model it is: that of a plain row, whose operations and weights are the same, else itself."""
+    return row.removesuffix(_SUFFIX)
+
+
+def judged(row: str, measured: Container[str]) -> str:
+    """By which of the rows ``measured`` the paper's comparisons of ``row`` are judged: its plain one if there is one.
+
+    The paper compares PyTorch with PyTorch, so a lead that comes from kernels of this project is not TransNormer's.
+    """
+    plain = f"{row}{_SUFFIX}"
+    return plain if plain in measured else row
+
+
 def model(row: str, length: int) -> "ClassifierConfig":
     """The classifier of a row for sequences of ``length``: positions and Linformer's projections are of that size."""
     from transnormer_lib.models.classifier import with_head
 
-    run = arena.run(_TASK, "vanilla" if row == STORED else row, 0, _arena(length))
-    encoder = replace(run.model, attention_options={"softmax": {"impl": "reference"}}) if row == STORED else run.model
+    run = arena.run(_TASK, "vanilla" if row == STORED else model_of(row), 0, _arena(length))
+    encoder = run.model
+    if impl := "reference" if row == STORED else "chunked" if row in PLAIN else "":
+        options = {name: {**encoder.attention_options.get(name, {}), "impl": impl} for name in encoder.attention}
+        encoder = replace(encoder, attention_options=options)
     assert run.head is not None
     return with_head(encoder, run.head)
 
 
 def models(parameters: Mapping[str, Any]) -> "dict[tuple[str, int], ClassifierConfig]":
     """Every row's classifier at every length."""
-    return {(row, n): model(row, n) for n in parameters["lengths"] for row in (*TABLE_7, *ADDED)}
+    return {(row, n): model(row, n) for n in parameters["lengths"] for row in rows(parameters)}
 
 
 @dataclass(frozen=True)
@@ -145,7 +181,7 @@ class Results:
         return next((c for c in self.cells if (c.row, c.length, c.part) == (row, length, part)), None)
 
     def rows(self) -> list[str]:
-        """In the order of Table 7, then those added."""
+        """In the order of Table 7, then those added, then the plain ones."""
         return list(dict.fromkeys(cell.row for cell in self.cells))
 
     def lengths(self) -> list[int]:
@@ -170,13 +206,15 @@ def measure(parameters: Mapping[str, Any]) -> Results:
     from transnormer_lib.analysis.arena_speed import measure_all
 
     cells = measure_all(models(parameters), work(parameters), schedule(parameters), limits(parameters))
-    order = {row: place for place, row in enumerate((*TABLE_7, *ADDED))}
+    order = {row: place for place, row in enumerate(rows(parameters))}
     return Results(tuple(sorted(cells, key=lambda cell: order[cell.row])))
 
 
 def label(row: str) -> str:
     """The row's name in tables."""
-    return "vanilla (matrix stored)" if row == STORED else row
+    if row == STORED:
+        return "vanilla (matrix stored)"
+    return f"{model_of(row)} (plain PyTorch)" if row in PLAIN else row
 
 
 @lru_cache
@@ -190,7 +228,7 @@ def quadratic_operations(row: str, lengths: tuple[int, ...] = (1024, 2048, 16384
 
     from transnormer_lib.models.flops import forward_flops
 
-    config = model(row, max(lengths))
+    config = model(model_of(row), max(lengths))
     counts = {n: forward_flops(config.model, n, head=ClassifierHead(config.classes)) for n in lengths}
     a, b, *others = lengths
 
@@ -228,7 +266,8 @@ def decoders(max_length: int) -> "dict[str, LanguageModel]":
     built = {}
     size = model("vanilla", max_length).model
     for row in (*TABLE_7, "linear"):
-        mechanisms = model(row, max_length).model.attention
+        encoder = model(row, max_length).model
+        mechanisms = encoder.attention
         if all(registry.is_recurrent(mechanism) for mechanism in mechanisms):
             config = architecture(
                 row,
@@ -238,6 +277,7 @@ def decoders(max_length: int) -> "dict[str, LanguageModel]":
                 dim=size.dim,
                 heads=size.heads,
                 layers=size.layers,
+                hidden=encoder.hidden,
             )
             built[row] = build_model(config, seed=0)
     return built

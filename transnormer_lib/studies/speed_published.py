@@ -72,6 +72,18 @@ def exponent(row: str, part: Part) -> length_growth.Exponent | None:
     return length_growth.exponent(seconds(row, part))
 
 
+def slower_growing(row: str) -> list[tuple[str, Part]]:
+    """The rivals, and the parts, in which Table 7's time of a step has a smaller exponent in the length than ``row``."""
+    found = []
+    for part in PARTS:
+        own = exponent(row, part)
+        others = {rival: exponent(rival, part) for rival in RIVALS}
+        found += [
+            (r, part) for r, fit in others.items() if own is not None and fit is not None and fit.value < own.value
+        ]
+    return found
+
+
 def not_faster(row: str) -> list[tuple[str, int, Part]]:
     """The rivals, lengths and parts in which Table 7 does not print a higher speed for ``row``; dashes left out."""
     return [(r, n, part) for r in RIVALS for part in PARTS for n, found in ratios(row, r, part).items() if found <= 1]

@@ -1,19 +1,22 @@
 """Checks on NormAttention and DiagAttention: masks, padding, cost, what they see."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from transnormer_lib import attention
 from transnormer_lib.attention.norm import magnitude_weights
 from transnormer_lib.attention.registry import config_class
-from transnormer_lib.models.architectures import published
-from transnormer_lib.models.flops import attention_flops
+from transnormer_lib.models.language_model import build_model
 from transnormer_lib.studies.register import released_forms
 from transnormer_lib.studies.register.checks import Effect, Found, check
-from transnormer_lib.studies.register.inputs import ROUNDING, apart, heads
+from transnormer_lib.studies.register.inputs import ROUNDING, apart, heads, tiny
 
 _W = 16  # tokens per block
+_WIDTH = 32  # of built models
 _SHAPE = {"heads": 2, "head_dim": 8}
 
 
@@ -47,23 +50,25 @@ def mask_after_softmax() -> Found:
 @check("zeros-in-the-last-block")
 def zeros_in_the_last_block() -> Found:
     ours = build("diag", block_size=_W)
-    figures, changes = {}, {}
+    figures, changes, sizes = {}, {}, {}
     for n in (2 * _W, 2 * _W + 4):
         q, k, v = heads(2, n, 8)
         released, here = released_forms.zero_padded_blocks(q, k, v, _W), ours(q, k, v)
         last = slice(n - (n % _W or _W), n)
         changes[n] = apart(released, here)
-        ratio = float(released[:, :, last].norm() / here[:, :, last].norm())
+        sizes[n] = float(released[:, :, last].norm() / here[:, :, last].norm())
         figures[f"n = {n}: largest difference of an output; size of the last block's outputs over ours"] = [
             changes[n],
-            ratio,
+            sizes[n],
         ]
     whole, ragged = changes.values()
+    kept, shrunk = sizes.values()
     return Found(
         figures,
         {
             "where blocks are whole the two agree": whole < ROUNDING,
             "with four tokens in the last block they do not": ragged > 0.01,
+            "there the outputs shrink, and in a whole block they do not": shrunk < 1.0 and abs(kept - 1) < ROUNDING,
         },
         (Effect("difference of an output in a last block of 4 of 16 tokens", whole, ragged),),
     )
@@ -225,23 +230,57 @@ def diag_is_linear() -> Found:
     )
 
 
+def counted(layers: Sequence[nn.Module], n: int) -> int:
+    """Operations of layers that run one after the other on n tokens, counted while they run."""
+    x = torch.zeros(1, n, _WIDTH)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        for layer in layers:
+            x = layer(x)
+    return int(counter.get_total_flops())
+
+
+def attentions(**fields: Any) -> list[nn.Module]:
+    """The attentions of a built T2 of four layers, projections included."""
+    config = tiny("transnormer-t2", layers=4, dim=_WIDTH, block_size=_W, **fields)
+    return [block.attention for block in build_model(config, seed=0).eval().stack()]
+
+
+def mechanisms(layers: Sequence[nn.Module]) -> list[str]:
+    """What each layer holds, by name."""
+    return ["+".join(m.name for m in layer.modules() if isinstance(m, attention.Attention)) for layer in layers]
+
+
 @check("combination-of-attentions")
 def combination_of_attentions() -> Found:
-    def cost(**fields: Any) -> int:
-        return attention_flops(published("transnormer-t2", "encoder", **fields), 512)
-
-    both = cost(early=12) + cost(early=0)  # twelve layers of each
-    costs = {
-        "in turns": cost(arrangement="alternating"),
-        "one after the other in every layer": both,
-        "side by side in every layer": cost(arrangement="parallel"),
+    diag, norm = attentions(early=4), attentions(early=0)  # four layers of each
+    layers = {
+        "TransNormer": attentions(),
+        "in turns": attentions(arrangement="alternating"),
+        "one after the other in every layer": [one for both in zip(diag, norm, strict=True) for one in both],
+        "side by side in every layer": attentions(arrangement="parallel"),
     }
-    over = {name: value / cost() for name, value in costs.items()}
+    costs = {name: counted(stack, 4 * _W) for name, stack in layers.items()}
+    over = {name: cost / costs["TransNormer"] for name, cost in costs.items()}
+    built = {name: mechanisms(stack) for name, stack in layers.items()}
     return Found(
-        {f"operations of attention over TransNormer's, 512 tokens; {name}": ratio for name, ratio in over.items()},
         {
-            "in turns costs what TransNormer costs": over["in turns"] == 1.0,
-            "both in every layer cost twice that, in either way": all(r == 2.0 for r in list(over.values())[1:]),
+            "attentions of four layers as built": built,
+            "operations counted while they run on 64 tokens": costs,
+            "over TransNormer's": over,
         },
-        (Effect("operations of attention over TransNormer's", over["in turns"], both / cost()),),
+        {
+            "built are stages, turns, and both in every layer": list(built.values())
+            == [["diag"] * 2 + ["norm"] * 2, ["diag", "norm"] * 2, ["diag", "norm"] * 4, ["diag+norm"] * 4],
+            "in turns costs what TransNormer costs": over["in turns"] == 1.0,
+            "both in every layer cost twice that, one after the other": over["one after the other in every layer"]
+            == 2.0,
+            "and side by side": over["side by side in every layer"] == 2.0,
+        },
+        (
+            Effect(
+                "operations of attention over TransNormer's",
+                over["in turns"],
+                [over["one after the other in every layer"], over["side by side in every layer"]],
+            ),
+        ),
     )

@@ -36,6 +36,6 @@ def millions(name: str, kind: Kind, **fields: Any) -> float:
 
 
 def tiny(name: str, **fields: Any) -> ModelConfig:
-    """A small encoder of the architecture ``name``; ``fields`` as in ``architecture``."""
-    size = {"vocab_size": 64, "max_length": 64, "dim": 32, "heads": 2, "layers": 2}
-    return architecture(name, kind="encoder", **{**size, **fields})
+    """A small model of the architecture ``name``, an encoder by default; ``fields`` as in ``architecture``."""
+    size: dict[str, Any] = {"vocab_size": 64, "max_length": 64, "dim": 32, "heads": 2, "layers": 2}
+    return architecture(name, **{"kind": "encoder", **size, **fields})

@@ -1,4 +1,6 @@
-"""Checks on norms and on the GLU: where ε stands, what is normalised, which activation there is."""
+"""Checks on norms, FFN and GLU: where ε stands, what is normalised, which activation there is."""
+
+from typing import Any
 
 import torch
 from torch import nn
@@ -9,14 +11,19 @@ from transnormer_lib.analysis.bounds_norm import norm_score, published_constant,
 from transnormer_lib.attention.norm import NormConfig
 from transnormer_lib.attention.norms import rms_norm
 from transnormer_lib.models.architectures import published
-from transnormer_lib.models.feed_forward import GLU
+from transnormer_lib.models.config import Kind
+from transnormer_lib.models.feed_forward import FFN, GLU
 from transnormer_lib.models.language_model import build_model
-from transnormer_lib.studies import arena_recipes
+from transnormer_lib.studies import ablations, arena_recipes
 from transnormer_lib.studies.register import released_forms
 from transnormer_lib.studies.register.checks import Effect, Found, check
 from transnormer_lib.studies.register.inputs import ROUNDING, apart, heads, random, tiny
 
 _SIZES = {"n": 4, "d": 8}
+# What notebook 09 asks of every model, small.
+_STUDY: dict[str, Any] = {"corpus": "wikipedia", "vocabulary": "bytes", "length": 64, "block_size": 16}
+_STUDY |= {"dim": 32, "heads": 2, "layers": 2}
+_STUDY |= {"task": "masked", "init": "fairseq", "dropout": 0.0, "attention_dropout": 0.0}
 
 
 @check("epsilon-outside-the-root")
@@ -97,6 +104,39 @@ def swish_that_is_not_there() -> Found:
     )
 
 
+@check("ffn-activation")
+def ffn_activation() -> Found:
+    kinds: tuple[Kind, ...] = ("encoder", "decoder")
+    configs = {f"{row}, {kind}": tiny(row, kind=kind) for kind in kinds for row in ("vanilla", "linear")}
+    configs["T2 with an FFN (Table 10), encoder"] = ablations.model("transnormer-t2-ffn", _STUDY)
+    built = {name: ffn_activations(build_model(config, seed=0)) for name, config in configs.items()}
+    by_choice = {act: build_model(tiny("vanilla", activation=act, init="fairseq"), seed=0) for act in ("gelu", "relu")}
+    weights = [sum(p.numel() for p in model.parameters()) for model in by_choice.values()]
+    with torch.no_grad():
+        outputs = [model.double().eval().hidden(torch.arange(16)[None])[0] for model in by_choice.values()]
+    change = apart(*outputs)
+    return Found(
+        {
+            "activations in the FFNs of our models": built,
+            "largest difference of a hidden state, GELU and ReLU, same weights": change,
+            "parameters with either": weights,
+        },
+        {
+            "encoders have GELU, decoders ReLU": all(
+                found == ["GELU" if name.endswith("encoder") else "ReLU"] for name, found in built.items()
+            ),
+            "the choice changes outputs": change > 0.01,
+            "and no count": weights[0] == weights[1],
+        },
+        (Effect("activation of the encoder's FFN", *(ffn_activations(model)[0] for model in by_choice.values())),),
+    )
+
+
+def ffn_activations(model: nn.Module) -> list[str]:
+    """The activations in a model's FFNs, each once, by torch's names."""
+    return sorted({type(part.activation).__name__ for part in model.modules() if isinstance(part, FFN)})
+
+
 @check("norm-placement")
 def norm_placement() -> Found:
     where = {kind: published("transnormer-t2", kind).norm_placement for kind in ("decoder", "encoder")}
@@ -145,18 +185,23 @@ def rela_without_a_gate() -> Found:
 def lra_rms_epsilon() -> Found:
     chosen = arena_recipes.setting("listops", "released", {})
     released = arena_recipes.model("transnormer-t2", chosen, "released", 16)
-    eps = released.attention_options["norm"]["eps"]
-    ours = NormConfig(heads=1, head_dim=8).eps
+    eps, where = (released.attention_options["norm"][name] for name in ("eps", "eps_placement"))
+    ours = NormConfig(heads=1, head_dim=8)
     row = random(1, 8)
     row = row / row.square().mean().sqrt() * 0.1
-    sizes = [float(rms_norm(row, e).square().mean().sqrt()) for e in (ours, eps)]
+    forms = ((ours.eps, ours.eps_placement), (eps, where), (eps, "inside"))
+    sizes = [float(rms_norm(row, *form).square().mean().sqrt()) for form in forms]
     return Found(
-        {"ε by default, and in the released arena code": [ours, eps], "a row of size 0.1 comes out as": sizes},
         {
-            "the released ε is a million times ours": eps / ours > 0.9e6,
-            "a row of size 0.1 is made smaller by it": sizes[1] < 0.8 * sizes[0],
+            "ε by default, and in the released arena code": [ours.eps, eps],
+            "a row of size 0.1 comes out as; by default, as released, with the released ε inside the root": sizes,
         },
-        (Effect("size of a row of size 0.1 after the norm", *sizes),),
+        {
+            "the released ε is a million times ours": eps / ours.eps > 0.9e6,
+            "outside the root it makes a row of size 0.1 smaller by 9%": abs(1 - sizes[1] / sizes[0] - 0.09) < 0.005,
+            "inside, by 29%": abs(1 - sizes[2] / sizes[0] - 0.29) < 0.005,
+        },
+        (Effect("size of a row of size 0.1 after the norm", *sizes[:2]),),
     )
 
 

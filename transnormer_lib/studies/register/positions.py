@@ -7,8 +7,7 @@ from transnormer_lib.attention.rotary import Rotary
 from transnormer_lib.models.architectures import published
 from transnormer_lib.studies.register.checks import Effect, Found, check
 from transnormer_lib.studies.register.inputs import ROUNDING, apart, heads, millions, random
-from transnormer_lib.studies.register.sizes import fits
-from transnormer_lib.studies.table_13 import printed
+from transnormer_lib.studies.table_13 import fits, printed
 
 
 @check("rotation-not-mentioned")

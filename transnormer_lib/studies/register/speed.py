@@ -85,7 +85,7 @@ def flash_quad_not_best() -> Found:
 
 @check("speed-batch-not-named")
 def speed_batch_not_named() -> Found:
-    batches = settings.said("pkuzengqi/Skyformer@1a677cb", "arena", "batch")
+    batches = settings.said(settings.SKYFORMER, "arena", "batch")
     return Found(
         {"Skyformer's batches": batches},
         {"the configuration that is named has more than one batch": len(set(batches.values())) > 1},

@@ -15,7 +15,6 @@ from transnormer_lib.studies.register.inputs import apart, heads, tiny
 from transnormer_lib.training.config import OptimizerConfig
 from transnormer_lib.training.schedules import factor
 
-_SCRIPTS = "OpenNLPLab/Transnormer@fba2b49"
 _BOTH: tuple[settings.Model, ...] = ("autoregressive", "bidirectional")
 
 
@@ -23,7 +22,7 @@ _BOTH: tuple[settings.Model, ...] = ("autoregressive", "bidirectional")
 def learning_rate() -> Found:
     by_source = {
         source: [settings.said(source, model, "learning_rate") for model in _BOTH]
-        for source in ("Section 5.1", "Table 13", _SCRIPTS)
+        for source in ("Section 5.1", "Table 13", settings.SCRIPTS)
     }
     text, table, scripts = by_source.values()
     return Found(
@@ -38,7 +37,7 @@ def learning_rate() -> Found:
 
 @check("warm-up-start")
 def warm_up_start() -> Found:
-    start = settings.said(_SCRIPTS, "autoregressive", "warmup_start")
+    start = settings.said(settings.SCRIPTS, "autoregressive", "warmup_start")
     rate, warmup = (settings.said("Table 13", "autoregressive", name) for name in ("learning_rate", "warmup"))
     first = {}
     for name, value in (("scripts", start), ("from one rise above zero", 0.0)):
@@ -60,7 +59,7 @@ def warm_up_start() -> Found:
 @check("attention-dropout")
 def attention_dropout() -> Found:
     table = settings.said("Table 13", "bidirectional", "attention_dropout_of")
-    scripts = settings.said(_SCRIPTS, "bidirectional", "attention_dropout_of")
+    scripts = settings.said(settings.SCRIPTS, "bidirectional", "attention_dropout_of")
     rates = {}
     for recipe in ("paper", "released"):
         model = build_model(tiny("transnormer-t2", recipe=recipe), seed=0)
