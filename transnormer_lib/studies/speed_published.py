@@ -73,7 +73,7 @@ def exponent(row: str, part: Part) -> length_growth.Exponent | None:
 
 
 def slower_growing(row: str) -> list[tuple[str, Part]]:
-    """The rivals, and the parts, in which Table 7's time of a step has a smaller exponent in the length than ``row``."""
+    """The rivals and parts in which Table 7's time of a step has a smaller exponent in the length than ``row``."""
     found = []
     for part in PARTS:
         own = exponent(row, part)
