@@ -120,7 +120,7 @@ def decoding_cost(costs: Sequence["StepCost"]) -> "Figure":
         above.plot(positions, [1e3 * cost.median for cost in mine], **style.line())
         below.plot(positions, [cost.state_numbers for cost in mine], **style.line())
     above.set(xscale="log", yscale="log", ylabel="milliseconds per token")
-    above.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    above.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=30))
     above.yaxis.set_major_formatter("{x:g}")
     above.yaxis.set_minor_formatter(NullFormatter())
     below.set(xscale="log", yscale="log", ylabel="numbers held", xlabel="position (tokens read before)")
