@@ -46,6 +46,8 @@ rule notebook:
         touch(f"{STAMPS}/{{notebook}}"),
     params:
         digest=lambda wildcards: JOBS[wildcards.notebook]["digest"],
+    # Before further shares, as soon as its own are there: else long notebooks are left to run alone at the end.
+    priority: 1
     resources:
         gpu=int(config["gpu"]),
     shell:
