@@ -1,0 +1,64 @@
+"""How a bad value is refused: one line that names the argument, the value and the rule.
+
+Every config dataclass checks its fields with these functions, in ``__post_init__``.
+"""
+
+import difflib
+import math
+from collections.abc import Iterable
+from typing import Any, get_args
+
+
+def check_choice(name: str, value: object, choices: Any) -> None:
+    """Refuse a value that is not among ``choices``, a tuple or a ``Literal``."""
+    options = get_args(choices) or tuple(choices)
+    if value not in options:
+        raise ValueError(f"{name}={value!r}: must be one of {', '.join(map(repr, options))}")
+
+
+def check_count(name: str, value: object, least: int = 1) -> None:
+    """Refuse anything but a whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name}={value!r}: must be a whole number of at least {least}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Refuse anything but True and False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name}={value!r}: must be True or False")
+
+
+def check_positive(name: str, value: object) -> None:
+    """Refuse anything but a positive finite number."""
+    if not (_is_number(value) and 0.0 < value < math.inf):  # type: ignore[operator]
+        raise ValueError(f"{name}={value!r}: must be a positive finite number")
+
+
+def check_not_negative(name: str, value: object) -> None:
+    """Refuse anything but a finite number of at least zero."""
+    if not (_is_number(value) and 0.0 <= value < math.inf):  # type: ignore[operator]
+        raise ValueError(f"{name}={value!r}: must be a finite number and not negative")
+
+
+def check_probability(name: str, value: object) -> None:
+    """Refuse anything but a probability below one, as dropout takes it."""
+    if not (_is_number(value) and 0.0 <= value < 1.0):  # type: ignore[operator]
+        raise ValueError(f"{name}={value!r}: must be in [0, 1)")
+
+
+def check_distinct(name: str, values: Iterable[object]) -> None:
+    """Refuse a list in which a value occurs twice."""
+    found = list(values)
+    if len(set(found)) != len(found):
+        raise ValueError(f"{name}={found!r}: must differ from each other")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: ``; did you mean 'x'?``, else the names there are."""
+    names = list(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.4)
+    return f"; did you mean {close[0]!r}?" if close else f"; must be one of {', '.join(names) or 'nothing'}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
