@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from transnormer_lib.project import Project
 from transnormer_lib.report.parameters import declared, parameters_cell, resolve
-from transnormer_lib.report.project import Project
 from transnormer_lib.report.staleness import digest
 
 PROJECT = Project(Path(__file__).resolve().parents[1])

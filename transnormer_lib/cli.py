@@ -16,8 +16,8 @@ from transnormer_lib import __version__
 
 
 def _report(options: argparse.Namespace) -> int:
+    from transnormer_lib.project import find_project
     from transnormer_lib.report.make import make_report
-    from transnormer_lib.report.project import find_project
     from transnormer_lib.report.signals import on_ending
 
     on_ending(signal.default_int_handler)  # `kill` and a closed terminal end a report as Ctrl-C does
@@ -28,7 +28,7 @@ def _report(options: argparse.Namespace) -> int:
 def _claims(options: argparse.Namespace) -> int:
     import json
 
-    from transnormer_lib.report.project import UserMistake, find_project
+    from transnormer_lib.project import UserMistake, find_project
 
     project = find_project(options.root)
     project.preset(options.preset)
@@ -40,11 +40,11 @@ def _claims(options: argparse.Namespace) -> int:
     if options.keep:
         if not options.only:
             raise _mistake("keep: needs --only, the notebooks whose results are to be kept")
-        from transnormer_lib.report import kept
+        from transnormer_lib.report.keep import keep
 
         os.environ.update(project.preset(options.preset).environment)  # before torch is imported
         for notebook in project.select(options.only):
-            print(f"kept: {kept.keep(project, options.preset, notebook).relative_to(project.root)}")
+            print(f"kept: {keep(project, options.preset, notebook).relative_to(project.root)}")
         return 0
     judged = json.loads(path.read_text(encoding="utf-8"))
     if options.only:
@@ -61,7 +61,7 @@ def _claims(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> int:
     import json
 
-    from transnormer_lib.report.project import find_project
+    from transnormer_lib.project import find_project
 
     project = find_project(options.root)
     preset, notebooks = project.preset(options.preset), project.select(options.only)
@@ -81,7 +81,7 @@ def _train(options: argparse.Namespace) -> int:
         from transnormer_lib.training.__main__ import main as train_one
 
         return train_one([str(options.config)] + (["--tracker", options.tracker] if options.tracker else []))
-    from transnormer_lib.report.project import find_project
+    from transnormer_lib.project import find_project
     from transnormer_lib.report.signals import on_ending
 
     on_ending(signal.default_int_handler)
@@ -94,7 +94,7 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    from transnormer_lib.report.project import find_project
+    from transnormer_lib.project import find_project
     from transnormer_lib.report.signals import on_ending
 
     on_ending(signal.default_int_handler)
@@ -117,7 +117,7 @@ def _bench(options: argparse.Namespace) -> int:
     if options.read is not None:
         return _bench_read(options)
 
-    from transnormer_lib.report.project import find_project
+    from transnormer_lib.project import find_project
 
     preset = find_project(options.root).preset(options.preset)
     if options.threads:
@@ -139,7 +139,7 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _bench_kernels(options: argparse.Namespace) -> int:
-    from transnormer_lib.analysis import kernel_benchmark
+    from transnormer_lib.studies.speed import kernel_benchmark
 
     try:
         result, right = kernel_benchmark.measure(
@@ -170,7 +170,8 @@ def _bench_read(options: argparse.Namespace) -> int:
 
 def _plot_kernels(result: dict[str, Any], path: Path) -> None:
     from transnormer_lib.files import write_text
-    from transnormer_lib.report import figures, kernel_figures
+    from transnormer_lib.show import figures
+    from transnormer_lib.studies.speed import kernel_figures
 
     figures.theme()
     try:
@@ -183,7 +184,7 @@ def _plot_kernels(result: dict[str, Any], path: Path) -> None:
 def _data(options: argparse.Namespace) -> int:
     import json
 
-    from transnormer_lib.report.project import find_project
+    from transnormer_lib.project import find_project
 
     for name, owner in (("json", "list"), ("accept", "check")):
         if getattr(options, name) and options.what != owner:
@@ -213,7 +214,7 @@ def _data(options: argparse.Namespace) -> int:
 
 
 def _mistake(line: str) -> ValueError:
-    from transnormer_lib.report.project import UserMistake
+    from transnormer_lib.project import UserMistake
 
     return UserMistake(line)
 
@@ -350,7 +351,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except ValueError as mistake:
         from transnormer_lib.data.faults import DataFault
-        from transnormer_lib.report.project import UserMistake
+        from transnormer_lib.project import UserMistake
 
         if not isinstance(mistake, UserMistake | DataFault):
             raise

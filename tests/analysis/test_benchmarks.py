@@ -11,8 +11,8 @@ from transnormer_lib import studies
 from transnormer_lib.analysis import benchmarks, cpu_costs, norm_speed
 from transnormer_lib.analysis.benchmarks import Benchmark
 from transnormer_lib.cli import main
+from transnormer_lib.project import Project
 from transnormer_lib.report.parameters import resolve
-from transnormer_lib.report.project import Project
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import pytest
 from transnormer_lib.cli import main
 from transnormer_lib.data import hub, wikitext
 from transnormer_lib.data.tasks import task_names
+from transnormer_lib.project import find_project
 from transnormer_lib.report.data import needs
-from transnormer_lib.report.project import find_project
 
 SST2 = "nyu-mll/glue/sst2"
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from project_factory import listen, make_project
 
+from transnormer_lib.project import Project
 from transnormer_lib.report.guard import NotebookFailed, check_executed, run_notebook
-from transnormer_lib.report.project import Project
 
 pytestmark = pytest.mark.slow
 

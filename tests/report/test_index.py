@@ -10,8 +10,8 @@ import pytest
 from page_checks import Page, check_page
 from report_factory import ABSENT, CLAIMS, TABLE, THEORY, fail, make_report
 
+from transnormer_lib.project import UserMistake
 from transnormer_lib.report.index import build_overview, build_report
-from transnormer_lib.report.project import UserMistake
 
 QUICK = Path("reports") / "quick"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from project_factory import make_project, write_notebook
 
+from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.parameters import parse, resolve
-from transnormer_lib.report.project import Project, UserMistake
 
 CELL = """
 scale: str = "quick"  # the preset

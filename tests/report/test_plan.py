@@ -13,11 +13,13 @@ import pytest
 from transnormer_lib.cli import main
 from transnormer_lib.data import text
 from transnormer_lib.models.config import ClassifierHead
-from transnormer_lib.paper import tables
+from transnormer_lib.papers import tables
+from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.plan import Device, as_text, measure_device, plan
-from transnormer_lib.report.project import Project, UserMistake
 from transnormer_lib.report.train import runs_of
-from transnormer_lib.studies import arena, autoregressive, bidirectional
+from transnormer_lib.studies.autoregressive_lm import runs as autoregressive
+from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
+from transnormer_lib.studies.lra import runs as arena
 from transnormer_lib.training.config import Band, DataConfig, RunConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +59,7 @@ def test_every_row_of_tables_4_and_5_is_planned_at_its_published_size(
     runs = plan(Project(ROOT), "paper", [notebook], DEVICE)
     sizes = {re.sub(rf"^{task}-|-seed\d+$", "", run.run): round(run.parameters / 1e6, 2) for run in runs}
     for row, method in published.items():
-        printed = tables.load(table).value("params", method=method)
+        printed = tables.load("transnormer", table).value("params", method=method)
         assert sizes[row] == (MISPRINTED.get(row, printed) if task == "masked" else printed)
     assert {run.tokens for run in runs} == {tokens}
 

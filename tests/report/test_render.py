@@ -10,8 +10,8 @@ import pytest
 from page_checks import Page, check_page
 from report_factory import ABSENT, CLAIMS, HOSTILE, MEASURED, TABLE, THEORY, claim, fail, make_report, write_record
 
+from transnormer_lib.ledger.measurements import Measurements
 from transnormer_lib.report.index import Summary, build_report
-from transnormer_lib.report.measure import Measurements
 from transnormer_lib.report.pages import outside_resources
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

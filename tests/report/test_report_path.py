@@ -19,9 +19,9 @@ import pytest
 from project_factory import listen, make_project, write_notebook
 
 from transnormer_lib import studies
+from transnormer_lib.project import Project
 from transnormer_lib.report import pipeline
 from transnormer_lib.report.pipeline import Job
-from transnormer_lib.report.project import Project
 
 slow = pytest.mark.slow
 COMMAND = [sys.executable, "-m", "transnormer_lib.cli", "report", "--cores", "2"]

@@ -10,8 +10,8 @@ import nbformat
 import pytest
 from project_factory import make_project, write_notebook
 
+from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.provenance import imports
-from transnormer_lib.report.project import Project, UserMistake
 from transnormer_lib.report.staleness import digest, refresh_markdown
 
 CELLS = ["from tiny import tables", "print(tables.X)"]

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from transnormer_lib import studies
+from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report import sweep as sweeping
-from transnormer_lib.report.project import Project, UserMistake
 from transnormer_lib.report.sweep import sweep
 
 CHECKOUT = Path(__file__).resolve().parents[2]

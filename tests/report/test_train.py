@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from transnormer_lib import studies
+from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report import train
 from transnormer_lib.report.plan import Device, plan
-from transnormer_lib.report.project import Project, UserMistake
 from transnormer_lib.report.train import train_lacking
 from transnormer_lib.training import trainer
 from transnormer_lib.training.config import Band, DataConfig, OptimizerConfig, RunConfig

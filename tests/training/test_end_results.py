@@ -72,7 +72,7 @@ def test_nothing_is_dropped_in_a_head_unless_it_is_asked_for() -> None:
 def test_a_split_that_is_absent_is_no_fault_of_a_study_and_a_start_that_diverged_is_not_hidden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transnormer_lib.studies import classification
+    from transnormer_lib.studies.common import classification
 
     fake_task(monkeypatch, absent={"exam": "nobody has it"})
     store, base = RunStore(tmp_path), config("transnormer-t2", "masked")

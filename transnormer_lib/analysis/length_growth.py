@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from transnormer_lib.analysis.paired import CONFIDENCE
+from transnormer_lib.analysis.seeds import CONFIDENCE
 
 
 @dataclass(frozen=True)

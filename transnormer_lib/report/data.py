@@ -8,8 +8,8 @@ from typing import Any
 from transnormer_lib.data import hub, sources, tasks, wikitext
 from transnormer_lib.data.faults import DataFault, DataUnavailable
 from transnormer_lib.data.vocabulary import ByteVocabulary
+from transnormer_lib.project import Project
 from transnormer_lib.report.parameters import resolve
-from transnormer_lib.report.project import Project
 
 _EMBEDDED = {"wikipedia": "CC BY-SA 3.0 and GFDL", "mnist-5k": "CC BY-SA 3.0"}
 _TOKENIZER = hub.GPT2.repository

@@ -18,12 +18,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from transnormer_lib.report.evidence import PROVENANCE_MIME
+from transnormer_lib.ledger.verdicts import ON_REAL_DATA
+from transnormer_lib.project import INTERRUPTED, Project, UserMistake, find_project
 from transnormer_lib.report.progress import say
-from transnormer_lib.report.project import INTERRUPTED, Project, UserMistake, find_project
 from transnormer_lib.report.records import Outcome, write_record
 from transnormer_lib.report.signals import ENDING, on_ending, undisturbed
-from transnormer_lib.report.verdicts import ON_REAL_DATA
+from transnormer_lib.show.evidence import PROVENANCE_MIME
 
 _DEAD = "the kernel died (killed, or out of memory)"
 

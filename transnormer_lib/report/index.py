@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transnormer_lib.paper.claims import Claim, load
-from transnormer_lib.report import kept
-from transnormer_lib.report.cards import PAPERS
-from transnormer_lib.report.kept import Kept
-from transnormer_lib.report.ledger import (
+from transnormer_lib.ledger import kept
+from transnormer_lib.ledger.claims import Claim, load
+from transnormer_lib.ledger.judging import (
     Ledger,
     Run,
     counts,
@@ -24,6 +22,9 @@ from transnormer_lib.report.ledger import (
     write_claims,
     write_if_changed,
 )
+from transnormer_lib.ledger.kept import Kept
+from transnormer_lib.ledger.verdicts import FAILURES
+from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.notebook_page import Notebook, load_notebook, write_notebook_page
 from transnormer_lib.report.pages import (
     PageError,
@@ -35,8 +36,7 @@ from transnormer_lib.report.pages import (
     is_current,
     memory_text,
 )
-from transnormer_lib.report.project import Project, UserMistake
-from transnormer_lib.report.verdicts import FAILURES
+from transnormer_lib.show.cards import PAPERS
 
 # These counts stand on the scoreboard even where they are zero: their absence would be news.
 _ALWAYS = ("refuted", "not reproduced", "not run")

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
+from transnormer_lib.project import INTERRUPTED, Project, UserMistake
 from transnormer_lib.report.pipeline import is_current, plan, run
 from transnormer_lib.report.progress import say
-from transnormer_lib.report.project import INTERRUPTED, Project, UserMistake
 from transnormer_lib.report.records import write_json
 from transnormer_lib.report.signals import undisturbed
 from transnormer_lib.report.staleness import refresh_markdown

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transnormer_lib.paper.claims import Claim
-from transnormer_lib.report.cards import claim_card, not_run_list
-from transnormer_lib.report.ledger import Ledger, Run, counts, write_if_changed
+from transnormer_lib.ledger.claims import Claim
+from transnormer_lib.ledger.judging import Ledger, Run, counts, write_if_changed
+from transnormer_lib.ledger.values import shown
+from transnormer_lib.ledger.verdicts import FAILURES
 from transnormer_lib.report.pages import (
     PageError,
     claim_rows,
@@ -22,9 +23,8 @@ from transnormer_lib.report.pages import (
     is_current,
     provenance_facts,
 )
-from transnormer_lib.report.scoreboard import refill
-from transnormer_lib.report.values import shown
-from transnormer_lib.report.verdicts import FAILURES
+from transnormer_lib.show.cards import claim_card, not_run_list
+from transnormer_lib.show.scoreboard import refill
 
 _FOLDED = 4  # claims of one cell that were not run: from so many on they are one list
 

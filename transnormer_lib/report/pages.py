@@ -13,17 +13,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from transnormer_lib.paper.claims import Claim
-from transnormer_lib.report import cards
-from transnormer_lib.report.ledger import Ledger
-from transnormer_lib.report.mathml import text_with_math
-from transnormer_lib.report.values import shown
-from transnormer_lib.report.verdicts import VERDICTS
+from transnormer_lib.ledger.claims import Claim
+from transnormer_lib.ledger.judging import Ledger
+from transnormer_lib.ledger.values import shown
+from transnormer_lib.ledger.verdicts import VERDICTS
+from transnormer_lib.show import cards
+from transnormer_lib.show.formulas import text_with_math
 
 _HERE = Path(__file__).parent
 _TEMPLATES = _HERE / "templates"
-# The modules that decide how a page looks; judging and running are in what they are given.
-_RENDERERS = ("cards", "index", "mathml", "notebook_page", "pages", "render", "scoreboard", "values")
 _DIGEST = re.compile(r'<meta name="companion-digest" content="([0-9a-f]+)">')
 
 
@@ -105,8 +103,9 @@ def outside_resources(html: str) -> list[str]:
 def renderer_digest() -> str:
     """Digest of the code and the templates that make pages: an edit of them renders every page anew."""
     digest = hashlib.sha256()
-    for path in [_HERE / f"{name}.py" for name in _RENDERERS] + sorted(_TEMPLATES.iterdir()):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for folder in (_HERE, Path(cards.__file__).parent):
+        for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".j2", ".css")):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 

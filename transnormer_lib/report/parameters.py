@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from transnormer_lib.report.project import Project, UserMistake, nearest
+from transnormer_lib.checks import nearest
+from transnormer_lib.project import Project, UserMistake
 
 _TYPES: dict[str, Any] = {
     "bool": bool,
@@ -105,7 +106,7 @@ def resolve(project: Project, preset: str, notebook: str) -> dict[str, Any]:
     where = f"params/{preset}/{notebook}.yaml"
     for name, value in values.items():
         if name not in known:
-            raise UserMistake(f"{where}: {name}={value!r}: no such parameter{nearest(name, list(known))}")
+            raise UserMistake(f"{where}: {name}={value!r}: no such parameter{nearest(name, known)}")
         _check(where, name, known[name].annotation, known[name].type, value)
     resolved = {name: values.get(name, p.default) for name, p in known.items()}
     if "scale" in known:

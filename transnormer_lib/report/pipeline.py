@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
 
-from transnormer_lib.report.project import INTERRUPTED, Project, UserMistake
+from transnormer_lib.project import INTERRUPTED, Project, UserMistake
 from transnormer_lib.report.records import Outcome, read_record, write_json, write_record
 from transnormer_lib.report.signals import undisturbed
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transnormer_lib.report.project import Project
+from transnormer_lib.project import Project
 from transnormer_lib.report.train import runs_of
 
 if TYPE_CHECKING:

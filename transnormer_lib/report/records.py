@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from transnormer_lib.files import write_text
-from transnormer_lib.report.project import Project
+from transnormer_lib.project import Project
 
 # "no data": it went as far as the real data that are on this machine allow.
 Status = Literal["ok", "failed", "interrupted", "no data"]

@@ -19,10 +19,10 @@ from nbconvert.exporters import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from traitlets.config import Config
 
-from transnormer_lib.report.cards import output_styles
-from transnormer_lib.report.mathml import keep_punctuation, mathml
-from transnormer_lib.report.measure import MIME
+from transnormer_lib.ledger.measurements import MIME
 from transnormer_lib.report.notebook_page import split_title
+from transnormer_lib.show.cards import output_styles
+from transnormer_lib.show.formulas import keep_punctuation, mathml
 
 _TEMPLATE = Path(__file__).parent / "templates" / "notebook.html.j2"
 _PRIORITY = [

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from transnormer_lib.project import INTERRUPTED, Project, UserMistake, find_project
 from transnormer_lib.report.progress import say
-from transnormer_lib.report.project import INTERRUPTED, Project, UserMistake, find_project
 from transnormer_lib.report.signals import on_ending
 
 if TYPE_CHECKING:

@@ -13,13 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from transnormer_lib import studies
+from transnormer_lib.ledger import claims, kept
+from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.provenance.imports import closure, imported_modules, path_of, source_digest
-from transnormer_lib.report import kept
-from transnormer_lib.report.project import Project, UserMistake
-
-_JUDGED_ANEW = "transnormer_lib.paper.claims"
-_SHOWS_KEPT = "transnormer_lib.report.kept"
-_DRAWS_BENCHMARKS = "transnormer_lib.report.kernel_figures"
 
 
 def code_cells(notebook: dict[str, Any]) -> list[str]:
@@ -33,11 +30,16 @@ def _without_magics(source: str) -> str:
 
 
 def _owned_yaml(module: str) -> Iterable[Path]:
-    """``tables.py`` owns ``tables.yaml`` and ``tables/``; a package owns the other YAML that lies in it."""
+    """The data of a module: ``tables.py`` owns ``tables.yaml`` and every YAML in a folder ``tables`` beside or below.
+
+    A package owns the other YAML in it but the claims, which the ledger judges anew each time.
+    """
     path = path_of(module)
     if path.name != "__init__.py":
-        return [*path.parent.glob(f"{path.stem}.yaml"), *path.with_suffix("").rglob("*.yaml")]
-    return [file for file in path.parent.glob("*.yaml") if not file.with_suffix(".py").exists()]
+        files = path.parent.rglob("*.yaml")
+        return [file for file in files if path.stem in (file.stem, *file.relative_to(path.parent).parts[:-1])]
+    files = path.parent.glob("*.yaml")
+    return [file for file in files if file.name != claims.FILE and not file.with_suffix(".py").exists()]
 
 
 def digest(project: Project, notebook: str, parameters: dict[str, Any]) -> str:
@@ -54,17 +56,13 @@ def digest(project: Project, notebook: str, parameters: dict[str, Any]) -> str:
             raise UserMistake(f"{notebook}: code cell {number}, line {error.lineno}: {error.msg}") from None
     modules = set(closure(start))
     data: dict[str, Any] = {
-        f"{module}/{file.name}": _sha256(file)
-        for module in modules
-        if module != _JUDGED_ANEW
-        for file in _owned_yaml(module)
+        f"{module}/{file.name}": _sha256(file) for module in modules for file in _owned_yaml(module)
     }
-    # What was kept of larger scales, and the kernels' benchmark, where the notebook can show them.
-    if _SHOWS_KEPT in modules and "scale" in parameters:
+    # Committed results that the notebook can show: those kept of larger scales, and what its study reads.
+    if kept.__name__ in modules and "scale" in parameters:
         data |= {f"kept/{found.preset}": vars(found) for found in kept.larger(parameters["scale"], notebook, project)}
-    if _DRAWS_BENCHMARKS in modules:
-        folder = project.root / "reports" / "benchmarks"
-        data |= {f"benchmarks/{file.name}": _sha256(file) for file in folder.glob("*.json")}
+    for pattern in studies.reads(notebook):
+        data |= {file.name: _sha256(file) for file in project.root.glob(pattern)}
     content = {"cells": cells, "parameters": parameters, "modules": source_digest(start), "data": data}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -14,9 +14,9 @@ from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.files import write_text
+from transnormer_lib.project import INTERRUPTED, Project, UserMistake
 from transnormer_lib.report.pipeline import snakemake
 from transnormer_lib.report.progress import say
-from transnormer_lib.report.project import INTERRUPTED, Project, UserMistake
 from transnormer_lib.report.records import write_json
 from transnormer_lib.report.train import MissingData, runs_of
 

@@ -1,41 +1,52 @@
-"""Studies: which training runs a notebook's parameters ask for.
+"""One folder per study: which runs it needs, what print says, what the runs say, its figures and its claims.
 
-One module per notebook that trains, each with ``runs(parameters) -> list[RunConfig]``. The notebook calls it to load
-its runs from the store, the command line to train them beforehand, in parallel or on a cluster.
+A study has the name of its notebook without the number (``06_glue`` → ``studies/glue``), and is found by it. Files,
+each only where the study needs it:
+
+- ``runs.py``      ``Parameters``, the typed parameters of the notebook, and ``runs(parameters) -> list[RunConfig]``;
+- ``published.py`` what the printed tables and sentences say by themselves;
+- ``results.py``   what the runs say;
+- ``figures.py``   its figures;
+- ``claims.yaml``  its claims.
+
+``common`` holds what studies share. A study whose notebook shows committed files names them in its ``__init__.py``:
+``READS = ("reports/benchmarks/*.json",)``, patterns below the project's folder.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transnormer_lib.training.config import RunConfig
 
-# Notebook → module; imported on demand, since a study imports torch and most callers only ask whether there is one.
-_STUDIES = {
-    "02_gradient_stability": "transnormer_lib.studies.gradient_stability",
-    "03_attention_dilution": "transnormer_lib.studies.dilution",
-    "04_autoregressive_lm": "transnormer_lib.studies.autoregressive",
-    "05_bidirectional_lm": "transnormer_lib.studies.bidirectional",
-    "06_glue": "transnormer_lib.studies.glue",
-    "07_lra": "transnormer_lib.studies.arena",
-    "08_speed": "transnormer_lib.studies.speed",
-    "09_ablations": "transnormer_lib.studies.ablations",
-    "10_what_the_paper_leaves_out": "transnormer_lib.studies.register_runs",
-}
+
+def _name(notebook: str, module: str = "") -> str | None:
+    """The name of the study's package, or of one of its modules; None where there is none."""
+    name = f"{__name__}.{notebook[3:]}"
+    if find_spec(name) is None or not module:
+        return name if find_spec(name) else None
+    return f"{name}.{module}" if find_spec(f"{name}.{module}") else None
 
 
+@cache
 def has_study(notebook: str) -> bool:
     """Whether ``notebook`` (its stem, like ``03_attention_dilution``) trains models."""
-    return notebook in _STUDIES
+    return _name(notebook, "runs") is not None
+
+
+def reads(notebook: str) -> tuple[str, ...]:
+    """The committed files that the notebook shows, as patterns below the project's folder."""
+    name = _name(notebook)
+    return () if name is None else getattr(import_module(name), "READS", ())
 
 
 def runs(notebook: str, parameters: Mapping[str, Any]) -> "list[RunConfig]":
     """The runs that ``notebook`` needs under ``parameters`` (its resolved parameters cell); [] without a study."""
-    if notebook not in _STUDIES:
-        return []
-    study: Callable[[Mapping[str, Any]], list[RunConfig]] = import_module(_STUDIES[notebook]).runs
-    return study(parameters)
+    name = _name(notebook, "runs")  # imported on demand: it imports torch, and most callers ask only if there is one
+    return [] if name is None else import_module(name).runs(parameters)
 
 
 def run_ids(notebook: str, parameters: Mapping[str, Any]) -> list[str]:

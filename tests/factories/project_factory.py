@@ -1,0 +1,54 @@
+"""Tiny projects for the tests of the report path: notebooks of a few cells, one preset."""
+
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import nbformat
+
+from transnormer_lib.project import Project
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PARAMETERS = 'scale: str = "quick"  # the preset\nsize: int = 3  # how many'
+
+
+def write_notebook(path: Path, cells: Sequence[str], parameters: str | None = PARAMETERS) -> None:
+    """Code cells, with a title before them and a parameters cell unless ``parameters`` is None."""
+    notebook = nbformat.v4.new_notebook(
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    )
+    notebook.cells.append(nbformat.v4.new_markdown_cell(f"# {path.stem}\n\nA test.", id="title"))
+    if parameters is not None:
+        tagged = nbformat.v4.new_code_cell(parameters, id="parameters", metadata={"tags": ["parameters"]})
+        notebook.cells.append(tagged)
+    for number, source in enumerate(cells):
+        notebook.cells.append(nbformat.v4.new_code_cell(source, id=f"cell-{number}"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, path)
+
+
+def make_project(
+    root: Path,
+    notebooks: Mapping[str, Sequence[str]],
+    values: Mapping[str, str] | None = None,
+    minutes: float = 5.0,
+) -> Project:
+    """A project with these notebooks, YAML texts in ``values`` and the checkout's Snakefile."""
+    for name, cells in notebooks.items():
+        write_notebook(root / "notebooks" / f"{name}.ipynb", cells)
+    params = root / "params" / "quick"
+    params.mkdir(parents=True, exist_ok=True)
+    (params / "preset.yaml").write_text(
+        "scale: quick\ndescription: A test.\ndevice: cpu\nthreads: 1\nruns_per_job: 1\n"
+        f"minutes_per_notebook: {minutes}\n"
+    )
+    for name, text in (values or {}).items():
+        (params / f"{name}.yaml").write_text(text)
+    shutil.copy(CHECKOUT / "Snakefile", root / "Snakefile")
+    return Project(root)
+
+
+def listen() -> None:
+    """In a child process before it starts: hear Ctrl-C even where the tests run in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,0 +1,132 @@
+"""Results that are kept of scales that take long: written from a finished report, read as they were written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from project_factory import make_project, write_notebook
+
+from transnormer_lib.ledger import kept
+from transnormer_lib.project import Project, UserMistake
+from transnormer_lib.report.staleness import digest
+
+NOTEBOOK = "09_ablations"
+CLAIMS = [
+    {"id": "a", "notebook": NOTEBOOK, "verdict": "trend"},
+    {"id": "b", "notebook": "01_other", "verdict": "verified"},
+]
+
+
+def record(status: str = "ok") -> dict[str, Any]:
+    provenance = {"device": "the notebook's machine", "commit": "c0ffee", "dirty": False}
+    provenance |= {"started": "2026-11-21T20:00:00+00:00"}
+    return {"status": status, "error": None, "parameters": {"seeds": [1]}, "provenance": provenance}
+
+
+def trained(seed: int, device: str = "a machine") -> dict[str, Any]:
+    made: dict[str, Any] = {"device": device, "commit": "abc", "dirty": False}
+    fields = {"status": "finished", "steps": 2, "parameters": 7, "flops": 9, "seconds": 60.0, "train_loss": [1.0]}
+    return {**fields, "validation": [{"step": 2, "bits_per_token": 3.0 + seed}], "provenance": made}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project whose notebook 09 ran well at quick and asked for two runs, which the store has."""
+    made = make_project(tmp_path, {NOTEBOOK: ["x = 1"]})
+    folder = made.report_dir("quick")
+    (folder / "records").mkdir(parents=True)
+    (folder / "records" / f"{NOTEBOOK}.json").write_text(json.dumps(record()))
+    (folder / "claims.json").write_text(json.dumps(CLAIMS))
+    serve(monkeypatch, {0: trained(0), 1: trained(1)})
+    return made
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, stored: dict[int, dict[str, Any]]) -> None:
+    """Let the study ask for seeds 0 and 1, of which the store has ``stored``."""
+    from types import SimpleNamespace
+
+    import transnormer_lib.studies
+    from transnormer_lib.training.store import RunStore
+
+    configs = [SimpleNamespace(name=f"run-seed{seed}", seed=seed) for seed in (0, 1)]
+    monkeypatch.setattr(transnormer_lib.studies, "runs", lambda notebook, parameters: configs)
+    found = {seed: SimpleNamespace(record=content) for seed, content in stored.items()}
+    monkeypatch.setattr(RunStore, "find", lambda self, config: found.get(config.seed))
+
+
+def test_what_is_kept_is_what_the_report_and_the_store_have(project: Project) -> None:
+    path = kept.keep(project, "quick", NOTEBOOK)
+    assert path == project.root / "reports" / "kept" / "quick" / f"{NOTEBOOK}.json"
+    found = kept.read("quick", NOTEBOOK, project)
+    assert found is not None
+    assert [claim["id"] for claim in found.claims] == ["a"]
+    assert [(run["name"], run["validation"][0]["bits_per_token"]) for run in found.runs] == [
+        ("run-seed0", 3.0),
+        ("run-seed1", 4.0),
+    ]
+    assert (found.device, found.commit, found.training_seconds) == ("a machine", "abc", 120.0)
+    assert (
+        "2 training runs, 2 minutes of training in all, on a machine, 1 thread a run, commit abc." in found.sentence()
+    )
+
+
+def test_two_machines_are_both_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(monkeypatch, {0: trained(0), 1: trained(1, "another machine")})
+    kept.keep(project, "quick", NOTEBOOK)
+    found = kept.read("quick", NOTEBOOK, project)
+    assert found is not None
+    assert found.device == "a machine; another machine"
+
+
+def test_a_run_that_the_store_lacks_is_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(monkeypatch, {0: trained(0)})
+    with pytest.raises(UserMistake, match="keep='09_ablations': the store has no run run-seed1 of the present code"):
+        kept.keep(project, "quick", NOTEBOOK)
+    assert kept.read("quick", NOTEBOOK, project) is None
+
+
+@pytest.mark.parametrize("status", ["failed", "interrupted", "no data"])
+def test_a_run_that_is_not_good_is_not_kept(project: Project, status: str) -> None:
+    (project.report_dir("quick") / "records" / f"{NOTEBOOK}.json").write_text(json.dumps(record(status)))
+    with pytest.raises(UserMistake, match="has no good run at preset 'quick'; make it first: transnormer report"):
+        kept.keep(project, "quick", NOTEBOOK)
+
+
+def test_a_file_of_another_kind_is_refused(project: Project) -> None:
+    path = kept.keep(project, "quick", NOTEBOOK)
+    path.write_text('{"preset": "quick"}')
+    with pytest.raises(ValueError, match=r"09_ablations\.json: is not a kept result"):
+        kept.read("quick", NOTEBOOK, project)
+
+
+def test_only_what_larger_scales_kept_is_larger(project: Project) -> None:
+    written = kept.keep(project, "quick", NOTEBOOK)
+    above = written.parents[1] / "night" / written.name
+    above.parent.mkdir()
+    above.write_text(json.dumps({**json.loads(written.read_text()), "preset": "night", "scale": "night"}))
+    assert [found.preset for found in kept.larger("quick", NOTEBOOK, project)] == ["night"]
+    assert kept.larger("night", NOTEBOOK, project) == []
+
+
+@pytest.mark.parametrize(("scale", "stale"), [("quick", True), ("night", False), ("gpu", False)])
+def test_a_notebook_that_shows_it_is_stale_once_a_larger_scale_kept_something(
+    project: Project, scale: str, stale: bool
+) -> None:
+    write_notebook(project.notebook_path(NOTEBOOK), ["from transnormer_lib.report import kept"])
+    before = digest(project, NOTEBOOK, {"scale": scale})
+    path = kept.keep(project, "quick", NOTEBOOK)
+    night = path.parents[1] / "night" / path.name
+    night.parent.mkdir()
+    night.write_text(json.dumps({**json.loads(path.read_text()), "preset": "night", "scale": "night"}))
+    assert (digest(project, NOTEBOOK, {"scale": scale}) != before) is stale
+
+
+def test_code_that_differs_from_its_commit_is_said_to(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    dirty, unknown = trained(0), trained(1)
+    dirty["provenance"]["dirty"], unknown["provenance"]["commit"] = True, None
+    serve(monkeypatch, {0: dirty, 1: unknown})
+    kept.keep(project, "quick", NOTEBOOK)
+    found = kept.read("quick", NOTEBOOK, project)
+    assert found is not None
+    assert found.commit == "abc, with local changes; not known"

@@ -1,0 +1,77 @@
+"""Tables of results: accessible, escaped, numbers aligned, and what cannot be a table refused."""
+
+import re
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from transnormer_lib.show.tables import table_html
+
+ROWS = [
+    {"method": "1+elu", "paper": 4.98, "ours": 5.0123456, "seeds": 3},
+    {"method": "<script>x</script>", "paper": 797.08, "ours": None, "seeds": 3},
+]
+
+
+def cells(html: str, tag: str) -> list[str]:
+    return re.findall(rf"<{tag}[^>]*>(.*?)</{tag}>", html)
+
+
+def test_headers_have_a_scope_and_the_first_column_heads_its_row() -> None:
+    html = table_html(ROWS, caption="Perplexity")
+    assert html.count('scope="col"') == 4
+    assert html.count('scope="row"') == 2
+    assert cells(html, "caption") == ["Perplexity"]
+
+
+def test_a_frame_and_its_rows_give_the_same_table() -> None:
+    assert table_html(pd.DataFrame(ROWS), caption="c") == table_html(ROWS, caption="c")
+
+
+def test_text_is_escaped_and_formulas_are_shown() -> None:
+    html = table_html(ROWS, caption="A <b> of $x^2$", note="see $\\phi$ & more")
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+    assert html.count("<math") == 2
+    assert "A &lt;b&gt; of" in html
+
+
+def test_formulas_are_set_in_the_columns_that_may_hold_them_and_nowhere_else() -> None:
+    html = table_html([{"a": "costs $x$ & more", "b": "costs $x$ & more"}], caption="c", math=["b"])
+    assert html.count("<math") == 1
+    assert "costs $x$ &amp; more" in html
+
+
+def test_numbers_are_short_and_published_ones_complete() -> None:
+    html = table_html([{"m": "a", "paper": 155.98765, "ours": 155.98765}], caption="c", published=["paper"])
+    assert cells(html, "td") == ["155.98765", "155.99"]
+    assert 'class="tn-number tn-published"' in html
+
+
+def test_a_missing_number_is_a_dash_and_keeps_its_column_numeric() -> None:
+    html = table_html(ROWS, caption="c")
+    assert cells(html, "td") == ["4.98", "5.0123", "3", "797.08", "–", "3"]
+    assert html.count("tn-number") == 3 * 3
+
+
+def test_a_wide_table_scrolls_in_a_box_that_the_keyboard_reaches() -> None:
+    html = table_html([{f"column {i}": i for i in range(40)}], caption="c")
+    assert html.startswith('<div class="tn-table" tabindex="0" role="group" aria-label="c">')
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        (ROWS, {"caption": " "}, "caption=' ': must say something"),
+        ([], {"caption": "c"}, "rows=[]: a table needs at least one row"),
+        ([{"a": 1}, {"b": 1}], {"caption": "c"}, "rows: all need the columns ['a']"),
+        (ROWS, {"caption": "c", "published": ["theirs"]}, "published='theirs': no such column"),
+        (ROWS, {"caption": "c", "math": ["theirs"]}, "math='theirs': no such column"),
+    ],
+    ids=["caption", "empty", "ragged", "published", "math"],
+)
+def test_what_is_no_table_is_refused(rows: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=r"=|:") as error:
+        table_html(rows, **options)
+    assert message in str(error.value)

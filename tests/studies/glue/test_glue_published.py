@@ -1,0 +1,56 @@
+"""What follows from Table 5 as printed."""
+
+import math
+
+import pytest
+
+from transnormer_lib.studies.bidirectional_lm.runs import PUBLISHED
+from transnormer_lib.studies.glue import published
+from transnormer_lib.studies.glue.average import COLUMNS
+
+
+def test_the_paper_s_rule_gives_every_printed_average() -> None:
+    assert published.largest_error_of_averages() < 0.0051
+    assert [line["row"] for line in published.averages()] == list(PUBLISHED)
+
+
+def test_a_row_that_did_not_converge_everywhere_has_no_average_by_task() -> None:
+    plain = {line["row"]: line["plain"] for line in published.averages()}
+    assert [row for row, value in plain.items() if value is None] == ["linear"]
+
+
+def test_an_average_is_the_best_where_no_other_reaches_it() -> None:
+    rows = [row for row in PUBLISHED if row != "transnormer-t1"]
+    assert published.best_average("transnormer-t1", rows)
+    assert not published.best_average("performer", rows)
+    assert not published.best_average("vanilla", ["vanilla"])  # a tie is not better
+
+
+def test_an_exception_names_a_linear_method_that_is_not_behind() -> None:
+    found = published.exceptions()
+    assert any("FLASH-quad 90.94" in line for line in found)
+    assert not any("Vanilla" in line for line in found)
+
+
+@pytest.mark.parametrize("row", published.OURS)
+def test_leads_are_differences_of_printed_scores(row: str) -> None:
+    leads, without = published.leads(row), published.lead_without(row)
+    own, vanilla = published.scores(row), published.scores("vanilla")
+    assert leads == pytest.approx({c: own[c] - vanilla[c] for c in COLUMNS})  # type: ignore[operator]
+    total = math.fsum(leads.values())
+    assert {c: 6 * lead for c, lead in without.items()} == pytest.approx({c: total - leads[c] for c in COLUMNS})
+
+
+def test_only_an_accuracy_has_a_standard_error_and_a_larger_set_a_smaller_one() -> None:
+    assert published.standard_error("cola", 50.0) is None
+    assert published.standard_error("mrpc", 80.0) is None
+    qqp, sst2 = (published.standard_error(column, 90.0) for column in ("qqp", "sst2"))
+    assert qqp is not None
+    assert sst2 is not None
+    assert qqp < sst2
+    assert sst2 == pytest.approx(100 * math.sqrt(0.09 / 872))
+
+
+def test_both_sets_of_mnli_are_counted() -> None:
+    assert published.examples("mnli_m") != published.examples("mnli_mm")
+    assert published.examples("cola") == 1043

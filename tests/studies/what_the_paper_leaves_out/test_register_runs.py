@@ -1,0 +1,98 @@
+"""The trained choices of the register: what each pair differs in, and notebook 05's runs."""
+
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from transnormer_lib import studies
+from transnormer_lib.project import Project
+from transnormer_lib.report.parameters import resolve
+from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
+from transnormer_lib.studies.what_the_paper_leaves_out import runs as study
+from transnormer_lib.studies.what_the_paper_leaves_out.runs import Trained
+from transnormer_lib.training.store import RunStore
+
+PROJECT = Project(Path(__file__).resolve().parents[3])
+OURS, BASE = "10_what_the_paper_leaves_out", "05_bidirectional_lm"
+QUICK = resolve(PROJECT, "quick", OURS)
+
+
+@pytest.mark.parametrize("preset", PROJECT.presets)
+def test_all_but_the_comparisons_is_notebook_05s(preset: str) -> None:
+    ours, base = (resolve(PROJECT, preset, notebook) for notebook in (OURS, BASE))
+    assert {name: base[name] for name in ours if name != "comparisons"} == {
+        name: value for name, value in ours.items() if name != "comparisons"
+    }
+
+
+@pytest.mark.parametrize("preset", PROJECT.presets)
+def test_rows_that_notebook_05_has_are_its_runs(preset: str) -> None:
+    trained = {config.name: config for config in studies.runs(BASE, resolve(PROJECT, preset, BASE))}
+    shared = [config for config in studies.runs(OURS, resolve(PROJECT, preset, OURS)) if config.name in trained]
+    assert any("transnormer-t2" in config.name for config in shared)
+    assert all(trained[config.name] == config for config in shared)
+
+
+def test_quick_trains_no_more_than_twenty_new_runs() -> None:
+    trained = {config.name for config in studies.runs(BASE, resolve(PROJECT, "quick", BASE))}
+    assert len([config for config in study.runs(QUICK) if config.name not in trained]) <= 20
+
+
+@pytest.mark.parametrize(
+    ("choice", "changed"),
+    [
+        ("rotation", {"rotary"}),
+        ("activation", {"activation"}),
+        ("epsilon", {"norm_eps_placement", "attention_options"}),
+        ("recipe", {"rotary", "activation", "norm_eps_placement", "attention_options", "attention_dropout"}),
+    ],
+)
+def test_a_choice_changes_what_it_names_and_nothing_else(choice: str, changed: set[str]) -> None:
+    ours, other = (study.model(row, QUICK) for row in study.COMPARISONS[choice])
+    assert {field.name for field in fields(ours) if getattr(ours, field.name) != getattr(other, field.name)} == changed
+
+
+def test_epsilon_outside_is_outside_in_every_norm_and_the_base_is_left_alone() -> None:
+    base, other = (study.model(row, QUICK) for row in study.COMPARISONS["epsilon"])
+    assert other.attention_options["norm"]["eps_placement"] == "outside"
+    assert "eps_placement" not in base.attention_options["norm"]
+    assert bidirectional.model(study.BASE, QUICK) == base
+
+
+def test_an_unknown_comparison_is_refused() -> None:
+    with pytest.raises(ValueError, match="comparisons='rotations': must be one of rotation, "):
+        study.rows(QUICK | {"comparisons": ["rotations"]})
+
+
+@pytest.mark.parametrize(
+    ("other", "apart"),
+    [([1.1, 1.2, 1.3], True), ([0.9, 1.0, 1.1], True), ([0.9, 1.1, 1.2], False), ([1.0, 2.0, float("inf")], False)],
+    ids=["worse", "better", "mixed", "diverged"],
+)
+def test_a_difference_is_told_apart_where_its_interval_leaves_out_zero(other: list[float], apart: bool) -> None:
+    trained = Trained("rotation", "a", "b", {"a": [1.0, 1.1, 1.21], "b": other})
+    assert trained.told_apart is apart
+    assert ("not told apart" in trained.sentence() or "no interval" in trained.sentence()) is not apart
+
+
+def test_the_difference_is_the_other_choice_less_ours() -> None:
+    trained = Trained("rotation", "a", "b", {"a": [1.0, 1.0], "b": [1.5, 1.7]})
+    assert trained.change is not None
+    assert trained.change.mean == pytest.approx(0.6)
+    (line,) = study.table({"rotation": trained})
+    assert line["difference"] == pytest.approx(0.6)
+
+
+def test_losses_are_read_from_the_store_row_by_row() -> None:
+    asked: list[str] = []
+
+    def get(config: Any) -> Any:
+        asked.append(config.name)
+        loss = float(len(asked))
+        return SimpleNamespace(record={"status": "finished", "validation": [{"bits_per_token": loss}]})
+
+    found = study.measure(QUICK | {"comparisons": ["rotation"]}, cast(RunStore, SimpleNamespace(get=get)))
+    assert found["rotation"].bits == {"transnormer-t2": [1, 2, 3, 4, 5], "transnormer-t2+lrpe": [6, 7, 8, 9, 10]}

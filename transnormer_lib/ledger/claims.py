@@ -1,0 +1,96 @@
+"""The claims that the companion checks, as data: ``studies/<study>/claims.yaml``.
+
+A file names its paper and lists claims. Each says what the paper states (in our words), what was published, how it is
+judged and the smallest scale that may decide it. The study's notebook measures; ``ledger.verdicts`` judges.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from transnormer_lib.choices import Scale
+from transnormer_lib.papers import catalogue
+from transnormer_lib.papers.records import Record, build, read_yaml
+from transnormer_lib.project import Project
+
+Kind = Literal["theorem", "property", "number", "ordering"]
+
+PACKAGE = Path(__file__).parents[1]
+FILE = "claims.yaml"  # in a study's folder
+_ID = r"^[a-z0-9]+(-[a-z0-9]+)*$"
+_Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
+
+
+class Claim(Record):
+    """One claim. ``number`` claims need a numeric ``published`` and an explicit ``tolerance``."""
+
+    id: Annotated[str, Field(pattern=_ID, max_length=80)]  # unique over all papers; the anchor in the report
+    paper: str
+    locus: _Text  # where the paper says it: "Table 4", "Proposition 3.1"
+    statement: _Text  # in our words; may hold $math$
+    kind: Kind
+    published: float | int | str | list[Any] | dict[str, Any] | None  # None: the paper gives no value
+    tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None  # largest |ours - published|
+    decided_at: Scale  # smallest preset that may decide it
+    notebook: str  # the study's, which measures it: "01_gradient_theory"
+    timing: bool = False  # a measured time, which differs between two runs of the same code
+
+    @field_validator("paper")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        catalogue.folder(value)
+        return value
+
+    @field_validator("published", mode="before")
+    @classmethod
+    def _showable(cls, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int | float | str | list | dict | None):
+            raise ValueError(f"published={value!r}: must be a number, a text, a list, a mapping or null")
+        return value
+
+    @model_validator(mode="after")
+    def _judgeable(self) -> "Claim":
+        if self.kind == "number":
+            if not isinstance(self.published, int | float):
+                raise ValueError(f"published={self.published!r}: a claim of kind 'number' needs a number")
+            if self.tolerance is None:
+                raise ValueError("tolerance: a claim of kind 'number' needs an explicit tolerance")
+        elif self.kind != "property" and self.tolerance is not None:
+            raise ValueError(f"tolerance={self.tolerance!r}: a claim of kind {self.kind!r} has none")
+        return self
+
+
+def load(studies: Path = PACKAGE / "studies", project: Project | None = None) -> tuple[Claim, ...]:
+    """The claims of every study, in the order of the notebooks and, within one, of the study's file.
+
+    Raises ValueError naming file, claim and field for a broken entry, both files for an id used twice, and the file of
+    a study without a notebook in ``project`` (by default the checkout of this package).
+    """
+    found: dict[str, tuple[str, Claim]] = {}
+    notebooks = (project or Project(PACKAGE.parent)).notebook_of_study
+    for path in sorted(studies.glob(f"*/{FILE}")):
+        study, where = path.parent.name, f"{path.parent.name}/{path.name}"
+        if study not in notebooks:
+            raise ValueError(f"{where}: notebooks/ holds no NN_{study}.ipynb that could measure its claims")
+        content = read_yaml(path)
+        if (
+            not isinstance(content, dict)
+            or set(content) != {"paper", "claims"}
+            or not isinstance(content["claims"], list)
+        ):
+            raise ValueError(f"{where}: must hold 'paper: NAME' and 'claims:', a list")
+        for position, fields in enumerate(content["claims"], start=1):
+            name = fields.get("id") if isinstance(fields, dict) else None
+            named = {"paper": content["paper"], "notebook": notebooks[study], **fields} if name else fields
+            claim = build(Claim, named, f"{where}: claim {name!r}" if name else f"{where}: entry {position}")
+            if claim.id in found:
+                raise ValueError(f"id={claim.id!r}: used twice, in {found[claim.id][0]} and in {where}")
+            found[claim.id] = (where, claim)
+    return tuple(sorted((claim for _, claim in found.values()), key=lambda claim: claim.notebook))
+
+
+def by_id(claims: Iterable[Claim]) -> dict[str, Claim]:
+    """The claims under their ids."""
+    return {claim.id: claim for claim in claims}

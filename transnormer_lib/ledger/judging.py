@@ -1,0 +1,178 @@
+"""The ledger: every claim judged on what the executed notebooks of one preset measured.
+
+Reads ``reports/<preset>/NN_name.ipynb`` and ``records/NN_name.json``, which says how the last run ended,
+and writes ``claims.json``: one object per claim, in the order of the claims' files. Only the last run of a
+notebook counts; of one that failed, what it had measured before (its partial copy lies in ``failed/``).
+Everything else is ``not run``, with the reason.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from transnormer_lib.files import write_text
+from transnormer_lib.ledger.claims import Claim, by_id
+from transnormer_lib.ledger.measurements import MIME
+from transnormer_lib.ledger.verdicts import VERDICTS, Judgement, judge
+
+NEVER_RUN = "the notebook has not been run at this preset"
+
+
+class LedgerError(ValueError):
+    """What an executed notebook holds cannot be judged; the message says why."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The last run of one notebook, as its record tells it."""
+
+    notebook: str
+    status: str  # ok, failed, interrupted, no data, not run
+    error: str | None  # one line where it is not ok
+    executed: Path | None  # what it left: the executed notebook, or the part before the failure
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The claims as they stand in claims.json, how each was judged, and what could not be."""
+
+    claims: list[dict[str, Any]]
+    judgements: dict[str, Judgement]  # by claim
+    problems: dict[str, str]  # by notebook
+
+
+def last_run(report_dir: Path, notebook: str) -> Run:
+    """What the last run of ``notebook`` left in ``report_dir``."""
+    path = report_dir / "records" / f"{notebook}.json"
+    if not path.exists():
+        return Run(notebook, "not run", NEVER_RUN, None)
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        status, error = record["status"], record["error"]
+    except (ValueError, KeyError, TypeError) as fault:
+        return Run(notebook, "failed", f"its record cannot be read: {type(fault).__name__}: {fault}", None)
+    folder = report_dir if status == "ok" else report_dir / "failed"
+    executed = folder / f"{notebook}.ipynb"
+    if not executed.exists():
+        if status == "ok":
+            return Run(notebook, "failed", "its executed notebook is missing", None, record)
+        return Run(notebook, status, error, None, record)
+    return Run(notebook, status, error, executed, record)
+
+
+def measurements(executed: Path) -> list[dict[str, Any]]:
+    """The measurements in an executed notebook, in order. Raises LedgerError if it cannot be read."""
+    try:
+        cells = json.loads(executed.read_text(encoding="utf-8"))["cells"]
+    except (ValueError, KeyError, TypeError) as fault:
+        raise LedgerError(f"{executed.name} is not a notebook: {fault}") from None
+    return [
+        output["data"][MIME] for cell in cells for output in cell.get("outputs", ()) if MIME in output.get("data", {})
+    ]
+
+
+def judge_claims(report_dir: Path, scale: str, claims: Sequence[Claim], notebooks: Sequence[str]) -> Ledger:
+    """Judge ``claims`` on the last runs in ``report_dir``. ``notebooks`` have a page.
+
+    A notebook whose measurements cannot be judged (an unknown claim, one measured twice, another scale)
+    costs its own claims and is named in ``problems``; the others are judged.
+    """
+    judged: dict[str, Judgement] = {}
+    problems: dict[str, str] = {}
+    known = by_id(claims)
+    runs: dict[str, Run] = {}
+    for notebook in sorted({*notebooks, *(claim.notebook for claim in claims)}):
+        runs[notebook] = run = last_run(report_dir, notebook)
+        if run.executed is None:
+            continue
+        try:
+            judged |= _judge_notebook(notebook, scale, known, measurements(run.executed))
+        except LedgerError as problem:
+            problems[notebook] = str(problem)
+    entries = []
+    for claim in claims:
+        if claim.id not in judged:
+            reason = _why_not_run(runs[claim.notebook], problems.get(claim.notebook))
+            judged[claim.id] = Judgement("not run", reason=reason)
+        page = claim.notebook if claim.notebook in notebooks else "index"
+        entries.append(_entry(claim, judged[claim.id], scale, page))
+    return Ledger(entries, judged, problems)
+
+
+def _judge_notebook(
+    notebook: str, scale: str, claims: Mapping[str, Claim], found: Iterable[Mapping[str, Any]]
+) -> dict[str, Judgement]:
+    judged: dict[str, Judgement] = {}
+    for measurement in found:
+        name = measurement.get("claim")
+        claim = claims.get(str(name))
+        if claim is None:
+            raise LedgerError(f"it measured {name!r}, which is no claim; claims lie in transnormer_lib/paper/claims")
+        if claim.notebook != notebook:
+            raise LedgerError(f"it measured claim {name!r}, which belongs to {claim.notebook}")
+        if claim.id in judged:
+            raise LedgerError(f"it measured claim {name!r} twice")
+        if measurement.get("scale") != scale:
+            raise LedgerError(f"it measured claim {name!r} at {measurement.get('scale')!r}, this report is {scale!r}")
+        try:
+            judged[claim.id] = judge(claim, measurement, scale)
+        except (ValueError, KeyError, TypeError) as fault:
+            raise LedgerError(f"its measurement of {name!r} cannot be judged: {fault!r}") from None
+    return judged
+
+
+def _why_not_run(run: Run, problem: str | None) -> str:
+    if problem:
+        return f"the notebook's measurements cannot be judged: {problem}"
+    if run.status == "ok":
+        return "the notebook ran and did not measure it"
+    if run.status in ("not run", "no data"):
+        return str(run.error)
+    return f"notebook {run.status}: {run.error}"
+
+
+def _entry(claim: Claim, judgement: Judgement, scale: str, page: str) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "id": claim.id,
+        "paper": claim.paper,
+        "locus": claim.locus,
+        "statement": claim.statement,
+        "kind": claim.kind,
+        "published": claim.published,
+        "measured": judgement.measured,
+        "tolerance": claim.tolerance,
+        "decided_at": claim.decided_at,
+        "scale": scale,
+        "verdict": judgement.verdict,
+        "seeds": None if judgement.seeds is None else list(judgement.seeds),
+        "notebook": claim.notebook,
+        "anchor": f"{page}.html#claim-{claim.id}",
+    }
+    if judgement.verdict == "not run":
+        entry["reason"] = judgement.reason
+    if claim.timing:
+        entry["timing"] = True
+    return entry
+
+
+def counts(claims: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """How many claims have each verdict, in the report's order; no verdict is left out."""
+    found = Counter(claim["verdict"] for claim in claims)
+    return {verdict: found[verdict] for verdict in VERDICTS}
+
+
+def write_claims(path: Path, claims: Sequence[Mapping[str, Any]]) -> None:
+    """Write claims.json, all of it or nothing; an unchanged file is not touched."""
+    write_if_changed(path, json.dumps(claims, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_if_changed(path: Path, text: str) -> bool:
+    """Put ``text`` at ``path`` in one step, unless it is there already; whether it was written."""
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return False
+    write_text(path, text)
+    return True

@@ -1,0 +1,74 @@
+"""Results of scales that a report is rarely made at, kept in the repository: ``reports/kept/<preset>/<notebook>.json``.
+
+``transnormer claims --preset night --only 09 --keep`` writes the file from a finished report: the verdicts of the
+notebook's claims, the record of every training run, the parameters, and where, when and by which commit they were made.
+A notebook at a smaller scale shows what its own runs cannot. Nothing kept is ever judged again: it is shown as what it
+is, with the machine named.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transnormer_lib.choices import SCALES
+from transnormer_lib.project import Project, UserMistake, find_project
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What was kept of one notebook at one preset."""
+
+    preset: str
+    scale: str  # the preset's
+    notebook: str
+    parameters: Mapping[str, Any]
+    claims: Sequence[Mapping[str, Any]]  # as in claims.json
+    runs: Sequence[Mapping[str, Any]]  # records, in the order of the study's runs
+    device: str  # on which the runs were trained
+    threads: int
+    commit: str  # by which they were trained, and whether the code differed from it
+    started: str  # of the notebook; ISO 8601
+
+    @property
+    def training_seconds(self) -> float:
+        """Over all runs, one after the other."""
+        return sum(run["seconds"] for run in self.runs)
+
+    def sentence(self) -> str:
+        """Where these results come from."""
+        return (
+            f"Kept from the preset {self.preset}, {self.started[:10]}: {len(self.runs)} training runs, "
+            f"{self.training_seconds / 60:.0f} minutes of training in all, on {self.device}, {self.threads} "
+            f"thread{'' if self.threads == 1 else 's'} a run, commit {self.commit}."
+        )
+
+
+def folder(project: Project) -> Path:
+    """Where results are kept."""
+    return project.root / "reports" / "kept"
+
+
+def paths(project: Project, notebook: str) -> list[Path]:
+    """The files that are kept of a notebook, at whatever preset."""
+    return sorted(folder(project).glob(f"*/{notebook}.json"))
+
+
+def larger(scale: str, notebook: str, project: Project | None = None) -> list[Kept]:
+    """What was kept of ``notebook`` at the scales above ``scale``, smallest first."""
+    project = project or find_project()
+    kept = [found for path in paths(project, notebook) if (found := read(path.parent.name, notebook, project))]
+    above = [found for found in kept if SCALES.index(found.scale) > SCALES.index(scale)]
+    return sorted(above, key=lambda found: SCALES.index(found.scale))
+
+
+def read(preset: str, notebook: str, project: Project | None = None) -> Kept | None:
+    """What was kept of ``notebook`` at ``preset``, or None. Raises UserMistake for a file that is none of ours."""
+    path = folder(project or find_project()) / preset / f"{notebook}.json"
+    if not path.exists():
+        return None
+    try:
+        return Kept(**json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as fault:
+        raise UserMistake(f"{path.name}: is not a kept result: {fault}") from None

@@ -1,0 +1,228 @@
+"""What a notebook measures: one measurement per claim, checked when it is recorded.
+
+``Measurements`` checks that the claim exists, belongs to the notebook and is of the kind measured. ``show.claims``
+displays what was recorded; the executed notebook then carries the measurements under ``MIME``, where the ledger
+(``judging``) reads them.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transnormer_lib.checks import check_choice, nearest
+from transnormer_lib.choices import SCALES
+from transnormer_lib.ledger.claims import Claim, by_id, load
+from transnormer_lib.ledger.values import plain
+from transnormer_lib.ledger.verdicts import ON_REAL_DATA, Judgement, judge
+
+MIME = "application/vnd.transnormer.measurement+json"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One measurement with its claim and its verdict."""
+
+    claim: Claim
+    measurement: dict[str, Any]
+    judgement: Judgement
+
+    @property
+    def verdict(self) -> str:
+        return self.judgement.verdict
+
+
+class Measurements:
+    """Records the measurements of one notebook at one scale.
+
+    ``notebook`` is the notebook's name (``01_gradient_theory``), ``scale`` the preset that runs it. Every
+    method returns the :class:`Recorded`. Each claim is recorded once per run; running the same cell again, or
+    making a new ``Measurements``, records it anew. All methods raise ValueError naming the claim, the value and
+    the rule.
+    """
+
+    def __init__(self, notebook: str, scale: str, claims: Iterable[Claim] | None = None) -> None:
+        check_choice("scale", scale, SCALES)
+        self._claims = by_id(load() if claims is None else claims)
+        notebooks = sorted({claim.notebook for claim in self._claims.values()})
+        if notebook not in notebooks:
+            raise ValueError(f"notebook={notebook!r}: no claim belongs to it{nearest(notebook, notebooks)}")
+        self.notebook = notebook
+        self.scale = scale
+        self._recorded: dict[str, tuple[int, str] | None] = {}
+
+    def theorem(
+        self,
+        claim: str,
+        *,
+        holds: bool,
+        searched: int,
+        margin: float | None = None,
+        tightest: Any = None,
+        counter_example: Any = None,
+    ) -> Recorded:
+        """Whether a statement survived the search for a counter-example.
+
+        ``searched`` counts the points tried, ``margin`` is the room left at the tightest of them
+        (``tightest``), ``counter_example`` the point that breaks the statement; it is required where
+        ``holds`` is false and no ``tightest`` is given.
+        """
+        self._expect(claim, "theorem")
+        holds = bool(holds)
+        if int(searched) < 1:
+            raise ValueError(f"claim={claim!r}: searched={searched!r}: must count at least one point")
+        margin = plain(margin, "margin")
+        if holds and margin is not None and not (isinstance(margin, int | float) and margin > -1e-6):
+            raise ValueError(f"claim={claim!r}: margin={margin!r}: must be finite and not negative where holds is true")
+        if not holds and counter_example is None and tightest is None:
+            raise ValueError(f"claim={claim!r}: holds=False: needs the counter_example that was found")
+        fields: dict[str, Any] = {"holds": holds, "searched": int(searched), "margin": margin}
+        fields["tightest"] = plain(tightest, "tightest")
+        broken_by = tightest if counter_example is None else counter_example
+        fields["counter_example"] = None if holds else plain(broken_by, "counter_example")
+        return self._record(claim, "theorem", fields)
+
+    def property(self, claim: str, *, value: Any, expected: Any) -> Recorded:
+        """What can be checked exactly: ``value`` is compared with ``expected``.
+
+        Numbers may differ by the claim's tolerance where it has one. Floats are compared as recorded, to six
+        significant digits; pass the comparison's outcome where more of them matter.
+        """
+        self._expect(claim, "property")
+        fields = {"value": plain(value, "value"), "expected": plain(expected, "expected")}
+        return self._record(claim, "property", fields)
+
+    def number(
+        self,
+        claim: str,
+        *,
+        value: float | Sequence[float],
+        seeds: Sequence[int] | None = None,
+        notes: Sequence[str] = (),
+    ) -> Recorded:
+        """A number to compare with the published one: one value, or one per seed, whose mean is judged.
+
+        ``notes`` say what differs from the published data. Where real data may decide, a number is not judged then.
+        """
+        self._expect(claim, "number")
+        if notes and self.scale in ON_REAL_DATA:
+            return self.not_run(claim, f"measured on other data than the published ones: {'; '.join(notes)}")
+        values = _numbers(claim, "value", value if _is_sequence(value) else [value])
+        if seeds is not None and _is_sequence(value):
+            _check_lengths(claim, seeds, {"value": values})
+        return self._record(claim, "number", {"values": values, "seeds": _seeds(claim, seeds)})
+
+    def ordering(
+        self,
+        claim: str,
+        *,
+        better: Sequence[float],
+        worse: Sequence[float],
+        seeds: Sequence[int],
+        higher_is_better: bool = False,
+        floor: float | None = None,
+        floor_name: str = "the floor",
+        notes: Sequence[str] = (),
+    ) -> Recorded:
+        """Whether ``better``, the side the claim favours, is ahead of ``worse``, paired by seed.
+
+        Lower values are better (loss, perplexity, bits per byte) unless ``higher_is_better``. Every value of
+        ``better`` must also beat ``floor`` where one is given (the bigram model's bits per byte, say;
+        ``floor_name`` names it in the report). ``notes`` say what differs from the published data: where real
+        data may decide, an ordering is not judged on a sample of them.
+        """
+        self._expect(claim, "ordering")
+        samples = [note for note in notes if note.startswith("sample")]
+        if samples and self.scale in ON_REAL_DATA:
+            return self.not_run(claim, f"measured on a part of the published data: {'; '.join(samples)}")
+        sides = {"better": _numbers(claim, "better", better), "worse": _numbers(claim, "worse", worse)}
+        _check_lengths(claim, seeds, sides)
+        fields: dict[str, Any] = {
+            **sides,
+            "seeds": _seeds(claim, seeds),
+            "higher_is_better": bool(higher_is_better),
+        }
+        if floor is not None:
+            fields["floor"] = {"name": floor_name, "value": _numbers(claim, "floor", [floor])[0]}
+            if isinstance(fields["floor"]["value"], str):
+                raise ValueError(f"claim={claim!r}: floor={floor!r}: must be finite")
+        return self._record(claim, "ordering", fields)
+
+    def not_run(self, claim: str, reason: str) -> Recorded:
+        """The claim was not measured, and why: data absent, needs a GPU, too large for this scale."""
+        self._expect(claim, None)
+        if not reason.strip():
+            raise ValueError(f"claim={claim!r}: reason={reason!r}: must say why it was not run")
+        return self._record(claim, "not run", {"reason": " ".join(reason.split())})
+
+    def _expect(self, claim: str, kind: str | None) -> None:
+        known = self._claims.get(claim)
+        if known is None:
+            mine = [c.id for c in self._claims.values() if c.notebook == self.notebook]
+            raise ValueError(f"claim={claim!r}: no such claim{nearest(claim, mine)}")
+        if known.notebook != self.notebook:
+            raise ValueError(f"claim={claim!r}: belongs to notebook {known.notebook}, not to {self.notebook}")
+        if kind is not None and known.kind != kind:
+            raise ValueError(f"claim={claim!r}: is of kind {known.kind!r}, measured as {kind!r}")
+        if claim in self._recorded and not _runs_again(self._recorded[claim], _running_cell()):
+            raise ValueError(f"claim={claim!r}: already recorded; a claim is measured once per run of the notebook")
+
+    def _record(self, claim: str, kind: str, fields: Mapping[str, Any]) -> Recorded:
+        measurement = {"claim": claim, "notebook": self.notebook, "scale": self.scale, "kind": kind, **fields}
+        known = self._claims[claim]
+        recorded = Recorded(known, measurement, judge(known, measurement, self.scale))
+        self._recorded[claim] = _running_cell()
+        return recorded
+
+
+def ipython_shell() -> Any:
+    """The running IPython shell, or None outside a notebook. Asks IPython only where it is already loaded."""
+    ipython = sys.modules.get("IPython")
+    return None if ipython is None else ipython.get_ipython()
+
+
+def _running_cell() -> tuple[int, str] | None:
+    """Number and source of the cell that runs."""
+    shell = ipython_shell()
+    history = [] if shell is None else shell.user_ns.get("In", [])
+    return (len(history), str(history[-1]).strip()) if history else None
+
+
+def _runs_again(recorded: tuple[int, str] | None, running: tuple[int, str] | None) -> bool:
+    """Whether a reader runs one cell again, as opposed to a notebook that measures a claim twice."""
+    return recorded is not None and running is not None and recorded[0] < running[0] and recorded[1] == running[1]
+
+
+def _is_sequence(value: Any) -> bool:
+    if hasattr(value, "ndim"):  # arrays and tensors; those of no dimension are numbers
+        return bool(value.ndim > 0)
+    return hasattr(value, "__len__") and not isinstance(value, str | Mapping)
+
+
+def _numbers(claim: str, name: str, values: Any) -> list[Any]:
+    numbers = plain(list(values), name)
+    if not numbers:
+        raise ValueError(f"claim={claim!r}: {name}=[]: must hold at least one number")
+    for number in numbers:
+        if isinstance(number, bool) or not (isinstance(number, int | float) or number in ("inf", "-inf")):
+            raise ValueError(f"claim={claim!r}: {name}={number!r}: must be a number")
+    return numbers
+
+
+def _seeds(claim: str, seeds: Sequence[int] | None) -> list[int] | None:
+    if seeds is None:
+        return None
+    plain_seeds = plain(list(seeds), "seeds")
+    if not all(isinstance(seed, int) and not isinstance(seed, bool) for seed in plain_seeds):
+        raise ValueError(f"claim={claim!r}: seeds={plain_seeds!r}: must be integers")
+    if len(set(plain_seeds)) != len(plain_seeds):
+        raise ValueError(f"claim={claim!r}: seeds={plain_seeds!r}: must differ from each other")
+    return plain_seeds
+
+
+def _check_lengths(claim: str, seeds: Sequence[int], sides: Mapping[str, Sequence[Any]]) -> None:
+    for name, values in sides.items():
+        if len(values) != len(seeds):
+            raise ValueError(
+                f"claim={claim!r}: {name} holds {len(values)} values for {len(seeds)} seeds: must be equal"
+            )

@@ -1,0 +1,1 @@
+"""What the papers say, as data: one folder a paper with its tables, settings and discrepancies."""

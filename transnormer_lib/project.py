@@ -1,0 +1,127 @@
+"""Where things lie in a checkout, and what a preset is.
+
+A project is a folder with ``notebooks/`` and ``params/``. ``params/<preset>/preset.yaml`` describes the scale
+as a whole; beside it lies one YAML per notebook with values for its parameters cell.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from transnormer_lib.checks import nearest
+from transnormer_lib.choices import Scale
+from transnormer_lib.strict import from_plain
+
+INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
+_NOTEBOOK = re.compile(r"^\d{2}_\w+$")
+
+
+class UserMistake(ValueError):
+    """Something a user can put right; its message is one line that says how. The command exits with 2."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One scale: how its notebooks are run."""
+
+    __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012  read by pydantic, not a field
+
+    scale: Scale  # no verdict exceeds it
+    description: str  # one line for the index page
+    device: Literal["cpu", "gpu"]  # gpu: jobs of one machine take turns
+    threads: int  # per process; 1 makes results independent of the number of cores
+    minutes_per_notebook: float  # a notebook that takes longer is stopped and reported
+    runs_per_job: int  # training runs that one Snakemake job makes; 1 spreads them widest over a cluster
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables of every process of this preset; to be set before torch is imported.
+
+        A CPU preset stays on the CPU where there is a GPU too: its results are to be the same on both machines.
+        """
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(self.threads))
+        return threads | ({"ACCELERATE_USE_CPU": "true"} if self.device == "cpu" else {})
+
+
+@dataclass(frozen=True)
+class Project:
+    """Paths of one checkout, and the names of what lies there."""
+
+    root: Path
+
+    @property
+    def notebooks(self) -> list[str]:
+        """Stems of the numbered notebooks, in order."""
+        return sorted(p.stem for p in (self.root / "notebooks").glob("*.ipynb") if _NOTEBOOK.match(p.stem))
+
+    @property
+    def notebook_of_study(self) -> dict[str, str]:
+        """Study → notebook: ``glue`` → ``06_glue``. A study has the name of its notebook without the number."""
+        return {notebook[3:]: notebook for notebook in self.notebooks}
+
+    @property
+    def presets(self) -> list[str]:
+        return sorted(p.parent.name for p in (self.root / "params").glob("*/preset.yaml"))
+
+    def notebook_path(self, notebook: str) -> Path:
+        return self.root / "notebooks" / f"{notebook}.ipynb"
+
+    def values_path(self, preset: str, notebook: str) -> Path:
+        return self.root / "params" / preset / f"{notebook}.yaml"
+
+    def report_dir(self, preset: str) -> Path:
+        return self.root / "reports" / preset
+
+    def select(self, only: list[str] | None) -> list[str]:
+        """The notebooks that ``only`` names by number or by name; all without it."""
+        if not only:
+            return self.notebooks
+        chosen = []
+        for wanted in only:
+            stem = wanted.removesuffix(".ipynb")
+            matches = [n for n in self.notebooks if n == stem or n.split("_")[0] == stem]
+            if not matches:
+                raise UserMistake(f"only={wanted!r}: no such notebook{nearest(stem, self.notebooks)}")
+            chosen += matches
+        return sorted(set(chosen))
+
+    def preset(self, name: str) -> Preset:
+        """The preset's description, checked strictly."""
+        if name not in self.presets:
+            raise UserMistake(f"preset={name!r}: unknown{nearest(name, self.presets)}")
+        path = self.root / "params" / name / "preset.yaml"
+        try:
+            return from_plain(Preset, self._mapping(path))
+        except UserMistake:
+            raise
+        except ValueError as fault:
+            raise UserMistake(f"{path.relative_to(self.root)}: {fault}") from None
+
+    def values(self, preset: str, notebook: str) -> dict[str, Any]:
+        """What the preset says about the notebook's parameters; {} where it has no file."""
+        path = self.values_path(preset, notebook)
+        return self._mapping(path) if path.exists() else {}
+
+    def _mapping(self, path: Path) -> dict[str, Any]:
+        import yaml
+
+        try:
+            loaded = yaml.safe_load(path.read_text())
+        except yaml.YAMLError as error:
+            raise UserMistake(f"{path.relative_to(self.root)}: not YAML: {' '.join(str(error).split())}") from None
+        if loaded is None:
+            return {}
+        if not isinstance(loaded, dict) or not all(isinstance(key, str) for key in loaded):
+            raise UserMistake(f"{path.relative_to(self.root)}: must map names to values")
+        return loaded
+
+
+def find_project(start: Path | None = None) -> Project:
+    """The project around ``start`` (default: the current folder), else the checkout of this package."""
+    candidates = [(start or Path.cwd()).resolve()]
+    candidates += [*candidates[0].parents, Path(__file__).resolve().parents[1]]
+    for folder in candidates:
+        if (folder / "notebooks").is_dir() and (folder / "params").is_dir():
+            return Project(folder)
+    raise UserMistake(f"folder={str(candidates[0])!r}: neither it nor one above it holds notebooks/ and params/")

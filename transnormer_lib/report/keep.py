@@ -1,0 +1,66 @@
+"""``transnormer claims --keep``: write what a finished report found to ``reports/kept/<preset>/<notebook>.json``."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from transnormer_lib.files import write_text
+from transnormer_lib.ledger.kept import folder
+from transnormer_lib.project import Project, UserMistake
+from transnormer_lib.report.records import read_record
+from transnormer_lib.studies import runs
+
+# Of a run's record: what a figure or a table reads, and what says where it was made.
+_RUN_FIELDS = ("status", "steps", "parameters", "flops", "seconds", "validation")
+
+
+def keep(project: Project, preset: str, notebook: str) -> Path:
+    """Write what the last report of ``preset`` has of ``notebook`` and return the file.
+
+    Raises UserMistake where the notebook's last run is not good, and where the store lacks one of its training runs.
+    """
+    from transnormer_lib.training.store import RunStore
+
+    record, claims_path = read_record(project, preset, notebook), project.report_dir(preset) / "claims.json"
+    if record is None or record["status"] != "ok" or not claims_path.exists():
+        raise UserMistake(
+            f"keep={notebook!r}: has no good run at preset {preset!r}; make it first: "
+            f"transnormer report --preset {preset} --only {notebook[:2]}"
+        )
+    store, records, made = RunStore(), [], []
+    for config in runs(notebook, record["parameters"]):
+        found = store.find(config)
+        if found is None:
+            raise UserMistake(f"keep={notebook!r}: the store has no run {config.name} of the present code")
+        records.append({"name": config.name, "seed": config.seed} | {name: found.record[name] for name in _RUN_FIELDS})
+        made.append(found.record["provenance"])
+    ledger = json.loads(claims_path.read_text(encoding="utf-8"))
+    made = made or [record["provenance"]]
+    content = {
+        "preset": preset,
+        "scale": project.preset(preset).scale,
+        "notebook": notebook,
+        "parameters": record["parameters"],
+        "claims": [claim for claim in ledger if claim["notebook"] == notebook],
+        "runs": records,
+        "device": _named(str(provenance["device"]) for provenance in made),
+        "threads": project.preset(preset).threads,
+        "commit": _named(map(_code, made)),
+        "started": record["provenance"]["started"],
+    }
+    path = folder(project) / preset / f"{notebook}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    return path
+
+
+def _named(values: Iterable[str]) -> str:
+    """The one value, or all of them where they differ."""
+    return "; ".join(dict.fromkeys(values))
+
+
+def _code(provenance: Mapping[str, Any]) -> str:
+    if provenance["commit"] is None:
+        return "not known"
+    return f"{provenance['commit']}{', with local changes' if provenance['dirty'] else ''}"

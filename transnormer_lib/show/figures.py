@@ -1,0 +1,230 @@
+"""The house theme of every figure, and ``show``, which turns a figure into part of the page.
+
+A mechanism keeps its colour, marker and line style from notebook to notebook (``STYLE``). A figure becomes
+an SVG inside the output, with a caption and a text alternative; the SVG recolours itself in dark mode and
+is the same bytes for the same figure.
+"""
+
+import base64
+import io
+import re
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from transnormer_lib.show.cards import output_styles
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# The palette of Okabe and Ito, which stays apart for colour-blind readers; its yellow is too pale for lines.
+BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+PURPLE, SKY, GREY, BLACK = "#CC79A7", "#56B4E9", "#7F7F7F", "#000000"
+PALETTE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, GREY)
+
+
+class Style(NamedTuple):
+    """How one mechanism is drawn. ``dashes`` is a seaborn dash pattern; ``""`` is a solid line."""
+
+    colour: str
+    marker: str
+    dashes: str | tuple[float, float] | tuple[float, float, float, float]
+    label: str
+
+    def line(self) -> dict[str, Any]:
+        """Keyword arguments for ``Axes.plot``: colour, marker, line style and label."""
+        linestyle = (0, self.dashes) if isinstance(self.dashes, tuple) else "-"
+        return {"color": self.colour, "marker": self.marker, "linestyle": linestyle, "label": self.label}
+
+
+_VANILLA = Style(BLACK, "o", "", "vanilla")
+_LINEAR = Style(VERMILION, "s", (5, 2), "linear, 1+elu")
+_NORM = Style(GREEN, "D", (4, 1.5, 1, 1.5), "NormAttention")
+STYLE: Mapping[str, Style] = {
+    "vanilla": _VANILLA,
+    "softmax": _VANILLA._replace(label="softmax"),
+    "linear": _LINEAR,
+    "1+elu": _LINEAR,
+    "vanilla-matched": _VANILLA._replace(marker="h", dashes=(2, 2), label="vanilla, matched"),
+    "linear-matched": _LINEAR._replace(colour=ORANGE, marker="p", dashes=(1, 1), label="1+elu, matched"),
+    "linear-unscaled": Style(PURPLE, "X", (1, 1.5), "1+elu without scaling"),
+    "transnormer-t1": Style(SKY, "^", (3, 1.5), "TransNormer T1"),
+    "transnormer-t2": Style(BLUE, "v", "", "TransNormer T2"),
+    "norm": _NORM,
+    "norm-t1": _NORM._replace(colour=SKY, marker="<", label="NormAttention, φ = elu"),
+    "norm-t2": _NORM._replace(label="NormAttention, φ = 1+elu"),
+    "diag": Style(ORANGE, "P", (2, 1), "DiagAttention"),
+    "performer": Style(GREY, "*", (5, 1.5, 1, 1.5), "Performer"),
+    "transformer-ls": Style(GREEN, "d", (6, 1.5), "Transformer-LS"),
+    "flash-quad": Style(PURPLE, "8", (2, 1.5), "FLASH-quad"),
+    "flash": Style(PURPLE, ">", (4, 2), "FLASH"),
+    "cosformer": Style(ORANGE, "x", (3, 1, 1, 1), "cosFormer"),
+    "linformer": Style(GREEN, "+", (1, 1), "Linformer"),
+    "reformer": Style(GREY, "1", (2, 1), "Reformer"),
+    "nystromformer": Style(PURPLE, "2", "", "Nyströmformer"),
+    "vanilla-stored": _VANILLA._replace(marker="H", dashes=(1, 1.5), label="vanilla, matrix stored"),
+    "transnormer-t1-plain": Style(SKY, "3", (1, 1), "TransNormer T1, plain"),
+    "transnormer-t2-plain": Style(BLUE, "4", (4, 2), "TransNormer T2, plain"),
+    "linear-plain": _LINEAR._replace(marker="|", dashes=(1, 1.5), label="linear, 1+elu, plain"),
+}
+
+_TEXT = "#1a1a1a"
+_RC = {
+    "font.size": 10.5,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],  # shipped with matplotlib: the same glyph outlines on every machine
+    "axes.titlesize": 11,
+    "axes.labelsize": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": _TEXT,
+    "axes.labelcolor": _TEXT,
+    "text.color": _TEXT,
+    "xtick.color": _TEXT,
+    "ytick.color": _TEXT,
+    "axes.facecolor": "white",
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5.5,
+    "figure.figsize": (6.8, 3.9),
+    "figure.max_open_warning": 0,
+}
+_SVG_RC: dict[Any, Any] = {
+    "svg.fonttype": "path",  # text as outlines: a page brings no fonts
+    "svg.hashsalt": "transnormer",  # element ids from the content, not from chance
+}
+# Without these the file would say when and by what it was drawn.
+_NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+
+
+def theme() -> None:
+    """Make the house theme matplotlib's and seaborn's default in this process."""
+    import matplotlib as mpl
+    import seaborn as sns
+    from cycler import cycler
+
+    sns.set_theme(context="paper", style="ticks", palette=list(PALETTE), rc=_RC)
+    mpl.rcParams["axes.prop_cycle"] = cycler(color=list(PALETTE))
+
+
+def by_mechanism(names: Iterable[str]) -> dict[str, Any]:
+    """Keyword arguments for seaborn's ``lineplot`` with ``hue`` and ``style`` on a column of mechanism names.
+
+    Raises ValueError for a name without a style.
+    """
+    names = list(dict.fromkeys(names))
+    for name in names:
+        if name not in STYLE:
+            raise ValueError(f"name={name!r}: has no style; there are {', '.join(STYLE)}")
+    return {
+        "hue_order": names,
+        "style_order": names,
+        "palette": {name: STYLE[name].colour for name in names},
+        "markers": {name: STYLE[name].marker for name in names},
+        "dashes": {name: STYLE[name].dashes for name in names},
+    }
+
+
+class Shown:
+    """A figure as it is displayed: ``html`` is the figure element, ``svg`` the drawing."""
+
+    def __init__(self, html: str, svg: str, text: str) -> None:
+        self.html = html
+        self.svg = svg
+        self.text = text
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return {"text/html": output_styles() + self.html, "text/plain": self.text}
+
+
+def show(fig: "Figure", *, caption: str, alt: str, name: str) -> None:
+    """Display ``fig`` with its caption and text alternative under the anchor ``fig-NAME``, and close it.
+
+    ``caption`` says what the figure shows, ``alt`` what a reader who does not see it needs to know; neither
+    may be empty, and ``name`` is lower-case words joined by hyphens. Raises ValueError otherwise.
+    """
+    from IPython.display import display
+    from matplotlib import pyplot as plt
+
+    shown = element(fig, caption=caption, alt=alt, name=name)
+    plt.close(fig)  # or the inline backend shows it a second time
+    display(shown._repr_mimebundle_(), raw=True)
+
+
+def element(fig: "Figure", *, caption: str, alt: str, name: str) -> Shown:
+    """The figure as HTML, not displayed; see :func:`show`."""
+    for argument, value in (("caption", caption), ("alt", alt)):
+        if not value.strip():
+            raise ValueError(f"{argument}={value!r}: must say something")
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+        raise ValueError(f"name={name!r}: must be lower-case words joined by hyphens")
+    svg = adaptive_svg(fig)
+    source = base64.b64encode(svg.encode()).decode("ascii")
+    width, height = _pixels(svg)
+    html = (
+        f'<figure class="tn-figure" id="fig-{name}">'
+        f'<img alt="{escape(alt)}" width="{width}" height="{height}" '
+        f'src="data:image/svg+xml;base64,{source}">'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
+    return Shown(html, svg, f"Figure {name}: {caption}")
+
+
+def adaptive_svg(fig: "Figure") -> str:
+    """``fig`` as SVG text, without dates or random ids, that recolours itself for dark mode."""
+    import matplotlib as mpl
+
+    buffer = io.StringIO()
+    with mpl.rc_context(_SVG_RC):
+        fig.savefig(buffer, format="svg", metadata=_NO_METADATA, bbox_inches="tight")
+    svg = buffer.getvalue()
+    start = svg.index("<svg")
+    start = svg.index(">", start) + 1
+    return svg[:start] + _dark_style(svg) + svg[start:]
+
+
+def _pixels(svg: str) -> tuple[int, int]:
+    """Width and height in CSS pixels (96 to the inch) of a drawing measured in points (72 to the inch)."""
+    size = re.search(r'<svg[^>]* width="([\d.]+)pt" height="([\d.]+)pt"', svg)
+    assert size is not None
+    return round(float(size[1]) * 96 / 72), round(float(size[2]) * 96 / 72)
+
+
+# What a figure's own colours become on a dark ground. Dark inks turn light and the white ground turns dark,
+# each in the same step of lightness; the palette's colours keep their hue and gain light where they had too
+# little.
+_DARK_GROUND = "#161a20"
+_DARK = {
+    "#ffffff": _DARK_GROUND,
+    "#000000": "#e8eaed",
+    "#0072b2": "#4aa8e0",
+    "#d55e00": "#f08a4b",
+    "#009e73": "#2fbf95",
+    "#7f7f7f": "#9aa1ab",
+}
+_COLOUR = re.compile(r"(fill|stroke): (#[0-9a-f]{6})\b")
+
+
+def _dark_style(svg: str) -> str:
+    """One rule per colour of ``svg``; matplotlib writes colours inline, so the rules say !important."""
+    rules = []
+    for prop, colour in sorted(set(_COLOUR.findall(svg))):
+        dark = _DARK.get(colour) or _mirrored_grey(colour)
+        if dark:
+            rules.append(f'[style*="{prop}: {colour}"]{{{prop}:{dark} !important}}')
+    # Glyph outlines and some markers have no fill of their own and would stay black.
+    rules.append(f"svg{{background:{_DARK_GROUND};fill:#e8eaed}}")
+    return f"<style>@media (prefers-color-scheme:dark){{{''.join(rules)}}}</style>"
+
+
+def _mirrored_grey(colour: str) -> str | None:
+    """A grey (axes, grids, shading) as far from the dark ground as it was from white; else None."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    if max(red, green, blue) - min(red, green, blue) > 8:
+        return None
+    towards_text = 1 - (red + green + blue) / (3 * 255)
+    ground, text = (0x16, 0x1A, 0x20), (0xE8, 0xEA, 0xED)
+    return "#" + "".join(f"{round(g + (t - g) * towards_text):02x}" for g, t in zip(ground, text, strict=True))

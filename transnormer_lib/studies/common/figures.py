@@ -1,0 +1,131 @@
+"""The figures of language-model losses, how they fell, and of what decoding costs."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from transnormer_lib.show.figures import GREY, STYLE, Style
+from transnormer_lib.studies.common.row_points import row_points
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from transnormer_lib.analysis.decoding import StepCost
+
+_RELEASED = "+released"  # a row's mark of the released recipe, as studies.autoregressive.released writes it
+
+
+def row_style(row: str) -> Style:
+    """The style of a row: that of its architecture; in the released recipe the label says so."""
+    name = row.removesuffix(_RELEASED)
+    if name not in STYLE:
+        raise ValueError(f"row={row!r}: has no style; there are {', '.join(STYLE)}")
+    style = STYLE[name]
+    return style if row == name else style._replace(label=f"{style.label}, released")
+
+
+def losses(bits: Mapping[str, Sequence[float]], ngrams: Mapping[str, float], *, unit: str) -> "Figure":
+    """One line per row, first row on top: every finished run a point, their range a line, their mean a bar.
+
+    ``bits`` holds the losses over seeds per row, infinite where a run diverged; such runs are told in words.
+    ``ngrams`` are drawn as vertical lines. Rows of the released recipe have hollow points.
+    """
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6.8, 0.42 * len(bits) + 1.2))
+    for height, (row, values) in enumerate(bits.items()):
+        row_points(axes, height, values, row_style(row), hollow=row.endswith(_RELEASED))
+    for name, value in ngrams.items():
+        axes.axvline(value, color=GREY, linewidth=1.2, linestyle=(0, (4, 3)))
+        axes.annotate(
+            name,
+            (value, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize="small",
+        )
+    axes.set(xlabel=f"validation loss, {unit}", ylim=(len(bits) - 0.4, -0.6))
+    axes.set_yticks(range(len(bits)), [row_style(row).label for row in bits])
+    axes.tick_params(axis="y", length=0)
+    return figure
+
+
+def band(panel: "Axes", values: "pd.DataFrame", x: str, y: str, style: Style) -> None:
+    """Mean over the seeds with markers, their range as a band; what is infinite in any seed is left out.
+
+    ``values`` has the columns ``x`` and ``y``, one line per seed and ``x``.
+    """
+    by_x = values.groupby(x)[y].agg(["mean", "min", "max"])
+    by_x = by_x[np.isfinite(by_x).all(axis=1)]
+    panel.plot(by_x.index, by_x["mean"], **style.line())
+    panel.fill_between(by_x.index, by_x["min"], by_x["max"], color=style.colour, alpha=0.15, linewidth=0)
+
+
+def learning_curves(curves: "pd.DataFrame", ngrams: Mapping[str, float], *, unit: str) -> "Figure":
+    """Validation loss against steps: mean over seeds with their range; n-gram models as dashed lines.
+
+    ``curves`` has the columns row, seed, step and bits. Rows of the released recipe have a panel of their own.
+    """
+    from matplotlib import pyplot as plt
+
+    rows = list(curves.row.unique())
+    groups = {
+        "as the paper describes them, and matched controls": [r for r in rows if not r.endswith(_RELEASED)],
+        "as released": [r for r in rows if r.endswith(_RELEASED)],
+    }
+    groups = {title: members for title, members in groups.items() if members}
+    size = (6.8, 3.7 * len(groups) + 0.5)
+    figure, axes = plt.subplots(len(groups), 1, figsize=size, squeeze=False, sharex=True, layout="constrained")
+    for panel, (title, members) in zip(axes[:, 0], groups.items(), strict=True):
+        for name, value in ngrams.items():
+            panel.axhline(value, color=GREY, linewidth=1.2, linestyle=(0, (4, 3)))
+            panel.annotate(
+                name,
+                (1.0, value),
+                xycoords=("axes fraction", "data"),
+                xytext=(3, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize="small",
+            )
+        for row in members:
+            band(panel, curves[curves.row == row], "step", "bits", row_style(row.removesuffix(_RELEASED)))
+        panel.set(ylabel=unit)
+        panel.set_title(title)
+        panel.legend(loc="center left", bbox_to_anchor=(1.17, 0.5))
+    axes[-1, 0].set_xlabel("optimiser step")
+    return figure
+
+
+def decoding_cost(costs: Sequence["StepCost"]) -> "Figure":
+    """Above: time per token against position, median and range over rounds. Below: numbers held between two tokens."""
+    from matplotlib import pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    figure, (above, below) = plt.subplots(2, 1, figsize=(6.8, 6.4), sharex=True, layout="constrained")
+    for name in dict.fromkeys(cost.model for cost in costs):
+        mine, style = [cost for cost in costs if cost.model == name], row_style(name)
+        positions = [cost.position for cost in mine]
+        milliseconds = [[1e3 * seconds for seconds in cost.seconds] for cost in mine]
+        above.fill_between(
+            positions, list(map(min, milliseconds)), list(map(max, milliseconds)), color=style.colour, alpha=0.18,
+            linewidth=0,
+        )  # fmt: skip
+        above.plot(positions, [1e3 * cost.median for cost in mine], **style.line())
+        below.plot(positions, [cost.state_numbers for cost in mine], **style.line())
+    above.set(xscale="log", yscale="log", ylabel="milliseconds per token")
+    above.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=30))
+    above.yaxis.set_major_formatter("{x:g}")
+    above.yaxis.set_minor_formatter(NullFormatter())
+    below.set(xscale="log", yscale="log", ylabel="numbers held", xlabel="position (tokens read before)")
+    ticks = sorted({cost.position for cost in costs})
+    below.set_xticks(ticks, [str(tick) for tick in ticks])
+    below.minorticks_off()
+    figure.legend(*above.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure

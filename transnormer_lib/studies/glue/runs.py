@@ -1,0 +1,281 @@
+"""The runs behind Table 5: encoders fine-tuned on GLUE's tasks, or on stand-ins, and scored as the paper scores them.
+
+Each fine-tuning run starts from an encoder that notebook 05 pre-trained; the store trains that one once for both. Of
+the learning rates tried the one with the best validation score counts, as in the paper, so that the score of a row is
+the best of several on the very examples it is reported on.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
+from transnormer_lib.studies.common import classification, language_models
+from transnormer_lib.studies.common.classification import Absent
+from transnormer_lib.studies.glue import published
+from transnormer_lib.studies.glue.average import COLUMNS
+from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig, steps_of
+
+if TYPE_CHECKING:
+    from transnormer_lib.data.tasks import TaskData
+    from transnormer_lib.training.store import Run, RunStore
+
+# The parameters of notebook 05 that its runs depend on; here they have a prefix.
+BASE = (*language_models.PARAMETERS, *bidirectional.RUN_PARAMETERS)
+_PREFIX = "base_"
+FROM_SCRATCH = ", from scratch"
+
+# The notebook's own parameters, beside those of the encoders.
+OWN = (
+    "architectures",
+    "controls",
+    "released",
+    "seeds",
+    "tasks",
+    "train_examples",
+    "held_out_examples",
+    "from_scratch",
+    "joined",
+    "pooling",
+    "rates",
+    "epochs",
+    "evaluations",
+    "batch_size",
+    "accumulate",
+    "precision",
+    "schedule",
+    "warmup_share",
+    "clip_norm",
+    "dropout",
+)
+PARAMETERS = (*OWN, *(_PREFIX + name for name in BASE))
+
+
+def base_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of the pre-training, by their names in notebook 05."""
+    return {name: parameters[_PREFIX + name] for name in BASE}
+
+
+def read(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a notebook's variables that the study reads: ``read(globals())``."""
+    return {name: variables[name] for name in PARAMETERS}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One fine-tuning run's place in the table. ``pretrained``: from an encoder of notebook 05, not from chance."""
+
+    task: str
+    row: str
+    pretrained: bool
+    seed: int
+    rate: float
+
+    @property
+    def name(self) -> str:
+        start = "" if self.pretrained else "-scratch"
+        return f"{self.task}-{self.row.replace('+', '-')}{start}-lr{self.rate:g}-seed{self.seed}"
+
+
+def cells(parameters: Mapping[str, Any]) -> list[Cell]:
+    """Every fine-tuning run: tasks first, then rows, those from random weights after the pre-trained ones.
+
+    Raises ValueError where a task, row, rate or seed is named twice, or a row from scratch is no row.
+    """
+    rows, rates = bidirectional.rows(parameters), parameters["rates"]
+    for name in ("tasks", "rates", "from_scratch"):
+        if len(set(parameters[name])) != len(parameters[name]):
+            raise ValueError(f"{name}={parameters[name]!r}: must differ from each other")
+    for row in parameters["from_scratch"]:
+        if row not in rows:
+            raise ValueError(f"from_scratch: {row!r}: must be one of {', '.join(rows)}")
+    starts = [(row, True) for row in rows] + [(row, False) for row in parameters["from_scratch"]]
+    seeds = dict.fromkeys(seed for _, seed in language_models.grid(rows, parameters["seeds"]))
+    return [
+        Cell(task, row, pretrained, seed, rate)
+        for task in parameters["tasks"]
+        for row, pretrained in starts
+        for seed in seeds
+        for rate in rates
+    ]
+
+
+def epoch(task: str, parameters: Mapping[str, Any]) -> int:
+    """The training examples of an epoch: those asked for, else the published ones. Reads no data.
+
+    Raises ValueError for a task without a published number that ``train_examples`` does not name.
+    """
+    from transnormer_lib.data import hub
+    from transnormer_lib.data.tasks import task_definition
+
+    if task in parameters["train_examples"]:
+        return parameters["train_examples"][task]
+    source = task_definition(task).source
+    if source not in hub.DATASETS:
+        raise ValueError(f"train_examples={parameters['train_examples']!r}: must say how many of {task!r} are read")
+    return hub.DATASETS[source].splits["train"].rows
+
+
+def data_config(task: str, parameters: Mapping[str, Any]) -> DataConfig:
+    """A task in the encoders' tokens."""
+    from transnormer_lib.data.tasks import task_definition
+
+    definition = task_definition(task)
+    limit = {"train": parameters["train_examples"][task]} if task in parameters["train_examples"] else {}
+    if parameters["held_out_examples"]:
+        held_out = {*definition.splits, *definition.aliases} - {"train"}
+        limit |= dict.fromkeys(sorted(held_out), parameters["held_out_examples"])
+    return DataConfig(
+        corpus=parameters["base_corpus"],
+        vocabulary=parameters["base_vocabulary"],
+        task="classify",
+        length=parameters["base_length"],
+        batch_size=parameters["batch_size"],
+        task_name=task,
+        joined=definition.pairs and parameters["joined"],
+        limit=limit,
+    )
+
+
+def run(cell: Cell, parameters: Mapping[str, Any]) -> RunConfig:
+    """One fine-tuning run. Stand-ins, whose test labels are known, are measured on them too, once, at the end."""
+    from transnormer_lib.data.tasks import task_definition
+
+    base = bidirectional.run(cell.row, cell.seed, base_parameters(parameters))
+    data = data_config(cell.task, parameters)
+    steps = steps_of(parameters["epochs"], epoch(cell.task, parameters), parameters["batch_size"])
+    return classification.run(
+        cell.name,
+        replace(base.model, dropout=parameters["dropout"]),
+        data,
+        OptimizerConfig(
+            learning_rate=cell.rate,
+            schedule=parameters["schedule"],
+            warmup=round(steps * parameters["warmup_share"]),
+            eps=1e-6,
+            clip_norm=parameters["clip_norm"],
+        ),
+        {"pooling": parameters["pooling"]},
+        steps=steps,
+        seed=cell.seed,
+        start_from=base if cell.pretrained else None,
+        evaluations=parameters["evaluations"],
+        keep="best",
+        measured_at_end=("test",) if "test" in task_definition(cell.task).splits else (),
+        accumulate=parameters["accumulate"],
+        precision=parameters["precision"],
+    )
+
+
+def runs(parameters: Mapping[str, Any]) -> list[RunConfig]:
+    """The encoders' pre-training, then every fine-tuning run. Reads no data."""
+    base = base_parameters(parameters)
+    grid = language_models.grid(bidirectional.rows(parameters), parameters["seeds"])
+    encoders = [bidirectional.run(row, seed, base) for row, seed in grid]
+    return encoders + [run(cell, parameters) for cell in cells(parameters)]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of scores: a task's first metric, or MNLI's other development set."""
+
+    name: str
+    task: str
+    metric: str  # as validation results call it
+
+    @property
+    def heading(self) -> str:
+        return published.heading(self.name) if self.name in COLUMNS else self.name
+
+
+def columns(tasks: Sequence[str]) -> list[Column]:
+    """The columns of these tasks: those of Table 5, where MNLI has two, or one of the name of a stand-in."""
+    from transnormer_lib.data.tasks import task_definition
+
+    found = []
+    for task in tasks:
+        metric = task_definition(task).metrics[0]
+        names = {"mnli_m": metric, "mnli_mm": f"{metric}_mismatched"} if task == "mnli" else {task: metric}
+        found += [Column(name, task, key) for name, key in names.items()]
+    return found
+
+
+def fine_tuned(row: str) -> str:
+    """How tables and figures call a row that was fine-tuned from random weights."""
+    return f"{row}{FROM_SCRATCH}"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One fine-tuning run. ``run`` is None where the encoder that it starts from diverged."""
+
+    cell: Cell
+    run: "Run | None"
+
+    @property
+    def label(self) -> str:
+        return self.cell.row if self.cell.pretrained else fine_tuned(self.cell.row)
+
+    @property
+    def finished(self) -> bool:
+        return self.run is not None and self.run.record["status"] == "finished"
+
+    def score(self, column: Column, of: str = "best") -> float:
+        """In points of a hundred: on the validation examples at the ``best`` or the ``last`` evaluation, or ``test``.
+
+        Minus infinity where the run or its encoder diverged; NaN where this machine lacks the split.
+        """
+        if self.run is None or not self.finished:
+            return -math.inf
+        results = {"last": self.run.record["validation"][-1], "test": self.run.record["at_end"].get("test", {})}
+        result = self.run.validation if of == "best" else results[of]
+        return 100.0 * result.get(column.metric, math.nan)
+
+
+@dataclass(frozen=True)
+class Results:
+    """Every run that could be made, the tasks' data by name, and why the others could not be had."""
+
+    measured: list[Measured]
+    data: "dict[str, TaskData]"
+    absent: dict[str, str]
+
+    @property
+    def columns(self) -> list[Column]:
+        """Of the tasks that were run; without MNLI's second set where this machine lacks it."""
+        without = {task for task, data in self.data.items() if "validation_mismatched" in data.absent}
+        return [c for c in columns(list(self.data)) if not (c.name == "mnli_mm" and c.task in without)]
+
+    @property
+    def labels(self) -> list[str]:
+        return list(dict.fromkeys(m.label for m in self.measured))
+
+
+def measure(parameters: Mapping[str, Any], store: "RunStore") -> Results:
+    """Train or load every run of the tasks whose data, and whose encoders' data, are on this machine."""
+    from transnormer_lib.training.store import RunFailed
+
+    measured: list[Measured] = []
+    data: dict[str, TaskData] = {}
+    absent: dict[str, str] = {}
+    for task in parameters["tasks"]:
+        loaded = classification.load(data_config(task, parameters))
+        if isinstance(loaded, Absent):
+            absent[task] = loaded.reason
+            continue
+        made = []
+        for cell in (cell for cell in cells(parameters) if cell.task == task):
+            try:
+                run_or_absent = classification.train(run(cell, parameters), store)
+            except RunFailed:  # the encoder diverged: so there is nothing to fine-tune, and the row loses
+                made.append(Measured(cell, None))
+                continue
+            if isinstance(run_or_absent, Absent):
+                absent[task] = run_or_absent.reason
+                break
+            made.append(Measured(cell, run_or_absent))
+        else:
+            data[task] = loaded
+            measured += made
+    return Results(measured, data, absent)

@@ -1,0 +1,1 @@
+READS = ("reports/benchmarks/*.json",)

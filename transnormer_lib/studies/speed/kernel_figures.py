@@ -1,0 +1,114 @@
+"""The kernels' benchmark as a figure and as a table, from the JSON that ``transnormer_kernels.bench`` writes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transnormer_lib.show.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+# A contestant's family by how its name begins, the more special first; and how the family is drawn.
+_FAMILIES = {
+    "transnormer": ("this project's kernels", GREEN, "D"),
+    "fla chunk, bare": ("flash-linear-attention, bare", SKY, "v"),
+    "fla fused chunk, bare": ("flash-linear-attention, bare", SKY, "v"),
+    "fla recurrent, bare": ("flash-linear-attention, bare", SKY, "v"),
+    "fla ": ("flash-linear-attention", BLUE, "^"),
+    "SDPA softmax": ("PyTorch's softmax attention", BLACK, "o"),
+    "SDPA": ("fused attention in blocks", PURPLE, "s"),
+    "flash-attn": ("fused attention in blocks", PURPLE, "s"),
+    "FlexAttention": ("FlexAttention", ORANGE, "P"),
+    "compiled": ("torch.compile", VERMILION, "X"),
+    "eager": ("eager PyTorch", GREY, "h"),
+}
+
+
+def rows(result: Mapping[str, Any]) -> "pd.DataFrame":
+    """One row per contestant that was timed: case, contestant, family, status, median_us, times_floor, of_floor, error.
+
+    ``error`` is the one that comes nearest to its bound, missing where an output is missing or not finite.
+    """
+    import pandas as pd
+
+    found = [
+        {
+            "case": case["name"],
+            "contestant": row["name"],
+            "family": _family(row["name"])[0],
+            "status": row["status"],
+            "median_us": 1e6 * row["seconds"]["median"],
+            "times_floor": row["seconds"]["median"] / case["floor_seconds"],
+            "of_floor": row["of_floor"],
+            "error": row["errors"][row["worst"]],
+        }
+        for case in result["cases"]
+        for row in case["rows"]
+        if row["status"] in ("measured", "wrong")
+    ]
+    columns = ["case", "contestant", "family", "status", "median_us", "times_floor", "of_floor", "error"]
+    return pd.DataFrame(found, columns=columns)
+
+
+def speed(result: Mapping[str, Any]) -> "Figure":
+    """Median time over the memory floor of every right contestant in every case; a cross where one is wrong.
+
+    Raises ValueError for a result in which nothing was timed.
+    """
+    import seaborn as sns
+    from matplotlib import pyplot as plt
+
+    timed = rows(result)
+    if timed.empty:
+        raise ValueError("result: nothing in it was timed, so there is nothing to draw")
+    cases = list(dict.fromkeys(timed.case))
+    families = list(dict.fromkeys(name for name, _, _ in _FAMILIES.values()))
+    looks = {name: (colour, marker) for name, colour, marker in _FAMILIES.values()}
+    figure, axes = plt.subplots(figsize=(7.4, 1.3 + 0.36 * len(cases)))
+    timed["place"] = timed.case.map(cases.index)
+    right, wrong = timed[timed.status == "measured"], timed[timed.status == "wrong"]
+    shown = [name for name in families if name in set(right.family)]
+    if not right.empty:
+        sns.scatterplot(
+            right, x="times_floor", y="place", hue="family", style="family", hue_order=shown, style_order=shown,
+            palette={name: looks[name][0] for name in shown}, markers={name: looks[name][1] for name in shown},
+            s=46, ax=axes, zorder=3,
+        )  # fmt: skip
+    if not wrong.empty:
+        axes.scatter(wrong.times_floor, wrong.place, marker="x", color=GREY, label="computes something wrong", zorder=3)
+    axes.axvline(1.0, color=BLACK, linewidth=1.0)
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(cases)), cases)
+    axes.set_ylim(len(cases) - 0.5, -0.5)
+    axes.grid(axis="y", linewidth=0.4)
+    axes.set(xlabel="time / time in which this machine copies the fewest bytes possible", ylabel="")
+    axes.set_title(f"{result['device']}, {result['date'][:10]}{', quick: no result' if result['quick'] else ''}")
+    axes.legend(title=None, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def kept(folder: Path) -> dict[str, dict[str, Any]]:
+    """The results that lie in ``folder``, by the name of their file without its ending, in the order of names."""
+    paths = sorted(folder.glob("kernels-*.json"))
+    if not paths:
+        return {}
+    from transnormer_kernels.bench.results import read
+
+    return {path.stem: read(path) for path in paths}
+
+
+def in_words(result: Mapping[str, Any]) -> str:
+    """Per case, the share of the floor that this project's kernel reaches."""
+    timed = rows(result)
+    ours = timed[timed.contestant.str.startswith("transnormer") & (timed.status == "measured")]
+    shares = [f"{row.case}: {100 * row.of_floor:.0f}%" for row in ours.itertuples()]
+    return "This project's kernels, percent of the floor. " + "; ".join(shares) + "."
+
+
+def _family(contestant: str) -> tuple[str, str, str]:
+    for beginning, family in _FAMILIES.items():
+        if contestant.startswith(beginning):
+            return family
+    return "others", GREY, "."
