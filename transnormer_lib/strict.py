@@ -20,7 +20,7 @@ def from_plain(config: type[T], values: Mapping[str, Any]) -> T:
 
     try:
         # pydantic's JSON mode lets lists become tuples and mappings dataclasses, and stays strict about the rest.
-        return TypeAdapter(config).validate_json(json.dumps(values))
+        return TypeAdapter(config).validate_json(json.dumps(values), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

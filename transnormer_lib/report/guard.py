@@ -164,7 +164,8 @@ def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str,
     try:
         outcome.parameters = notebook_parameters.resolve(project, preset_name, notebook)
         outcome.digest = digest(project, notebook, outcome.parameters)
-        _execute(project, notebook, outcome.parameters, partial, preset.minutes_per_notebook)
+        differing = notebook_parameters.changed(project, notebook, outcome.parameters)
+        _execute(project, notebook, differing, partial, preset.minutes_per_notebook)
         check_executed(json.loads(partial.read_text()))
         outcome.status = "ok"
     except UserMistake as problem:

@@ -98,20 +98,49 @@ def declared(project: Project, notebook: str) -> list[Parameter]:
 def resolve(project: Project, preset: str, notebook: str) -> dict[str, Any]:
     """Every parameter of the notebook with the value it has under the preset.
 
-    Raises :class:`UserMistake` for a name that the notebook does not have (naming the nearest), a value of
-    the wrong type, and a ``scale`` that is not the preset's.
+    A preset's YAML says what differs from the notebook's defaults. ``extends: NN_other`` takes over the values that the
+    preset gives to another notebook, for the parameters that both have; ``extends: {NN_other: base_}`` does so for the
+    parameters named with a prefix. The notebook's own values come last.
+
+    Raises :class:`UserMistake` for a name that the notebook does not have (naming the nearest), a value of the wrong
+    type, a ``scale`` that is not the preset's, and for an ``extends`` of an unknown notebook or in a circle.
     """
-    known = {p.name: p for p in declared(project, notebook)}
-    values: Mapping[str, Any] = project.values(preset, notebook)
+    return _resolve(project, preset, notebook, ())
+
+
+def _resolve(project: Project, preset: str, notebook: str, extending: tuple[str, ...]) -> dict[str, Any]:
     where = f"params/{preset}/{notebook}.yaml"
+    if notebook in extending:
+        raise UserMistake(f"{where}: extends: goes in a circle, {' -> '.join((*extending, notebook))}")
+    known = {p.name: p for p in declared(project, notebook)}
+    resolved = {name: p.default for name, p in known.items()}
+    values = dict(project.values(preset, notebook))
+    extends = values.pop("extends", {})
+    for other, prefix in ({extends: ""} if isinstance(extends, str) else extends).items():
+        if other not in project.notebooks:
+            raise UserMistake(f"{where}: extends={other!r}: no such notebook{nearest(other, project.notebooks)}")
+        taken = _resolve(project, preset, other, (*extending, notebook))
+        values = {prefix + name: value for name, value in taken.items() if prefix + name in known} | values
+    values["scale"] = _scale(project, preset, values, where)
     for name, value in values.items():
         if name not in known:
+            if name == "scale":
+                continue
             raise UserMistake(f"{where}: {name}={value!r}: no such parameter{nearest(name, known)}")
         _check(where, name, known[name].annotation, known[name].type, value)
-    resolved = {name: values.get(name, p.default) for name, p in known.items()}
-    if "scale" in known:
-        scale = project.preset(preset).scale
-        if values.get("scale", scale) != scale:
-            raise UserMistake(f"{where}: scale={values['scale']!r}: the preset's is {scale!r}")
-        resolved["scale"] = scale
+        resolved[name] = value
     return resolved
+
+
+def _scale(project: Project, preset: str, values: Mapping[str, Any], where: str) -> str:
+    """The preset's scale, which a file may repeat and not change."""
+    scale = project.preset(preset).scale
+    if values.get("scale", scale) != scale:
+        raise UserMistake(f"{where}: scale={values['scale']!r}: the preset's is {scale!r}")
+    return scale
+
+
+def changed(project: Project, notebook: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the resolved ``values`` that are not the notebook's defaults."""
+    defaults = {p.name: p.default for p in declared(project, notebook)}
+    return {name: value for name, value in values.items() if value != defaults[name]}

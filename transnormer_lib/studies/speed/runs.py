@@ -54,7 +54,7 @@ PARAMETERS = (
     "decode_positions",
     "decode_steps",
     "decode_rounds",
-    "task_scores",
+    *(f"scores_{name}" for name in arena.PARAMETERS),
 )
 
 
@@ -89,18 +89,22 @@ def read(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def runs(parameters: Mapping[str, Any]) -> "list[RunConfig]":
-    """The runs of notebook 07 whose scores Figure 1 shows; none where ``task_scores`` is empty."""
-    return arena.runs(parameters["task_scores"]) if parameters["task_scores"] else []
+    """The runs of notebook 07 whose scores Figure 1 shows; none where ``scores_tasks`` is empty."""
+    return arena.runs(_scored(parameters))
+
+
+def _scored(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: parameters[f"scores_{name}"] for name in arena.PARAMETERS}
 
 
 def scores(parameters: Mapping[str, Any], store: "RunStore") -> dict[str, float]:
-    """By row the mean test accuracy in percent over the tasks of ``task_scores`` that are here, and over their seeds.
+    """By row the mean test accuracy in percent over the tasks of ``scores_tasks`` that are here, and over their seeds.
 
     Rows of which a run diverged are left out. Trains what the store lacks.
     """
-    if not parameters["task_scores"]:
+    if not parameters["scores_tasks"]:
         return {}
-    results = arena.measure(parameters["task_scores"], store)
+    results = arena.measure(_scored(parameters), store)
     by_task = [results.scores(task) for task in results.tasks()]
     rows = [row for row in (by_task[0] if by_task else {}) if min(min(of[row]) for of in by_task) > -math.inf]
     return {row: statistics.mean(statistics.mean(of[row]) for of in by_task) for row in rows}
