@@ -45,8 +45,13 @@ def reads(notebook: str) -> tuple[str, ...]:
 
 def runs(notebook: str, parameters: Mapping[str, Any]) -> "list[RunConfig]":
     """The runs that ``notebook`` needs under ``parameters`` (its resolved parameters cell); [] without a study."""
-    name = _name(notebook, "runs")  # imported on demand: it imports torch, and most callers ask only if there is one
-    return [] if name is None else import_module(name).runs(parameters)
+    name = _name(notebook, "runs")
+    if name is None:
+        return []
+    from transnormer_lib.studies.common.parameters import read
+
+    study = import_module(name)  # on demand: it imports torch, and most callers ask only whether there is a study
+    return study.runs(read(study.Parameters, parameters))
 
 
 def run_ids(notebook: str, parameters: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from transnormer_lib.papers import tables
 from transnormer_lib.studies.ablations import runs as ablations
-from transnormer_lib.studies.ablations.runs import VARIANTS
+from transnormer_lib.studies.ablations.runs import VARIANTS, Parameters
 from transnormer_lib.studies.common import row_losses
 
 # The question behind each table, in the paper's order.
@@ -129,53 +129,53 @@ def _base_and_others(table: str, variant: str) -> tuple[float, dict[str, float]]
     return printed.pop(""), printed
 
 
-def here(change: str, parameters: Mapping[str, Any]) -> str | None:
+def here(change: str, parameters: Parameters) -> str | None:
     """A change at the published size as it is at the size of these parameters; None where it has no counterpart."""
     name, _, number = change.rpartition("-")
     if name not in ("early", "block"):
         return change
     if change == _WHOLE:
-        return f"block-{parameters['length']}"
-    unit, whole = (parameters["layers"], _LAYERS) if name == "early" else (parameters["block_size"], _BLOCK)
+        return f"block-{parameters.length}"
+    unit, whole = (parameters.layers, _LAYERS) if name == "early" else (parameters.block_size, _BLOCK)
     scaled, left = divmod(int(number) * unit, whole)
-    return None if left or (name == "block" and not 1 <= scaled <= parameters["length"]) else f"{name}-{scaled}"
+    return None if left or (name == "block" and not 1 <= scaled <= parameters.length) else f"{name}-{scaled}"
 
 
-def row_name(variant: str, change: str, parameters: Mapping[str, Any]) -> str | None:
+def row_name(variant: str, change: str, parameters: Parameters) -> str | None:
     """The study's row of a variant with a change at the published size; None where there can be none."""
     ours = here(change, parameters)
     return None if ours is None else f"{variant}-{ours}" if ours else variant
 
 
-def why_not(comparison: Comparison, parameters: Mapping[str, Any], present: Sequence[str], scale: str) -> str:
+def why_not(comparison: Comparison, parameters: Parameters, present: Sequence[str], scale: str) -> str:
     """Why a comparison cannot be made from the rows that are ``present``; empty where it can."""
     missing = []
     for change in (comparison.better, comparison.worse):
         name = row_name(comparison.variant, change, parameters)
         if name is None:
-            return f"{change} of the published size has no counterpart in {parameters['layers']} layers of these sizes"
+            return f"{change} of the published size has no counterpart in {parameters.layers} layers of these sizes"
         if name not in present:
             same = [other for other in present if other != name and _same_model(name, other, parameters)]
             if same:
-                return f"{name} is the same model as {same[0]} with {parameters['layers']} layers"
+                return f"{name} is the same model as {same[0]} with {parameters.layers} layers"
             missing.append(name)
     return row_losses.untrained(missing, scale) if missing else ""
 
 
-def _same_model(name: str, other: str, parameters: Mapping[str, Any]) -> bool:
+def _same_model(name: str, other: str, parameters: Parameters) -> bool:
     return ablations.model(name, parameters) == ablations.model(other, parameters)
 
 
-def label(change: str, parameters: Mapping[str, Any]) -> str:
+def label(change: str, parameters: Parameters) -> str:
     """A line's name for a reader, with the numbers of this size."""
     ours = here(change, parameters)
-    layers = parameters["layers"] if ours is not None else _LAYERS
+    layers = parameters.layers if ours is not None else _LAYERS
     name, _, number = (change if ours is None else ours).rpartition("-")
     if name == "early":
         of = "" if ours is not None else f" (of {layers})"
         return f"{number} Diag, {layers - int(number)} Norm{of}"
     if name == "block":
-        whole = " (the whole sequence)" if ours is not None and int(number) >= parameters["length"] else ""
+        whole = " (the whole sequence)" if ours is not None and int(number) >= parameters.length else ""
         return f"blocks of {number}{whole}"
     return _LABELS[change]
 
@@ -193,7 +193,7 @@ _LABELS: Mapping[str, str] = {
 }
 
 
-def shown(table: str, bits: Mapping[str, Sequence[float]], parameters: Mapping[str, Any]) -> list[Line]:
+def shown(table: str, bits: Mapping[str, Sequence[float]], parameters: Parameters) -> list[Line]:
     """The lines of a table that have something to show: printed numbers, or losses of ours."""
     return [
         line
@@ -204,7 +204,7 @@ def shown(table: str, bits: Mapping[str, Sequence[float]], parameters: Mapping[s
 
 
 def losses(
-    table: str, bits: Mapping[str, Sequence[float]], parameters: Mapping[str, Any]
+    table: str, bits: Mapping[str, Sequence[float]], parameters: Parameters
 ) -> dict[str, dict[str, Sequence[float]]]:
     """The losses of every line that is shown, by its label and variant; none where nothing was run."""
     return {
@@ -216,13 +216,13 @@ def losses(
 
 
 def published(
-    table: str, bits: Mapping[str, Sequence[float]], parameters: Mapping[str, Any]
+    table: str, bits: Mapping[str, Sequence[float]], parameters: Parameters
 ) -> dict[str, Mapping[str, float | None]]:
     """The printed perplexities of the same lines."""
     return {label(line.change, parameters): line.published for line in shown(table, bits, parameters)}
 
 
-def loss_table(table: str, bits: Mapping[str, Sequence[float]], parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+def loss_table(table: str, bits: Mapping[str, Sequence[float]], parameters: Parameters) -> list[dict[str, Any]]:
     """One line per line that is shown: our losses per variant, mean and range, and the paper's perplexities."""
     heading, found = tables.load("transnormer", table).locus, []
     printed = published(table, bits, parameters)
@@ -238,7 +238,7 @@ def loss_table(table: str, bits: Mapping[str, Sequence[float]], parameters: Mapp
     return found
 
 
-def conclusions(table: str, bits: Mapping[str, Sequence[float]], parameters: Mapping[str, Any]) -> list[str]:
+def conclusions(table: str, bits: Mapping[str, Sequence[float]], parameters: Parameters) -> list[str]:
     """What the losses say to the table's question: each other line against TransNormer, in sentences."""
     said = []
     for variant in VARIANTS:

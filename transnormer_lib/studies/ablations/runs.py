@@ -6,7 +6,7 @@ A row is a variant, ``transnormer-t1`` or ``-t2``, alone or followed by a change
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.models.config import ModelConfig
@@ -17,9 +17,6 @@ from transnormer_lib.training.config import RunConfig
 
 if TYPE_CHECKING:
     from transnormer_lib.training.store import RunStore
-
-# The notebook's own parameters, beside those of every language-model study.
-PARAMETERS = ("rows", "controls", "seeds", *bidirectional.RUN_PARAMETERS)
 
 VARIANTS = ("transnormer-t1", "transnormer-t2")
 
@@ -37,7 +34,7 @@ CHANGES: Mapping[str, str] = {
     "wide": "TransNormer with its GLU so much wider that it has the weights of the parallel model",
 }
 
-_FIELDS: Mapping[str, Mapping[str, Any]] = {
+FIELDS: Mapping[str, Mapping[str, Any]] = {
     "": {},
     "reversed": {"arrangement": "stages-reversed"},
     "ffn": {"feed_forward": "ffn", "activation": "gelu"},
@@ -47,6 +44,15 @@ _FIELDS: Mapping[str, Mapping[str, Any]] = {
     "alternating-reversed": {"arrangement": "alternating-reversed"},
     "parallel": {"arrangement": "parallel"},
 }
+
+
+@dataclass(frozen=True)
+class Parameters(bidirectional.EncoderParameters):
+    """The notebook's parameters that decide what is trained."""
+
+    rows: Mapping[str, tuple[str, ...]]  # variant → changes
+    controls: tuple[str, ...]  # encoders of notebook 05 beside them
+    seeds: tuple[int, ...]  # one run per row and seed; orderings are judged over them
 
 
 @dataclass(frozen=True)
@@ -73,41 +79,41 @@ def row(name: str) -> Row:
     return Row(name, variant, numbered[1], int(numbered[2]))
 
 
-def rows(parameters: Mapping[str, Any]) -> list[str]:
+def rows(parameters: Parameters) -> list[str]:
     """The variants, each followed by its changes, then the controls. Raises ValueError for an unknown one."""
     named = []
-    for variant, changes in parameters["rows"].items():
+    for variant, changes in parameters.rows.items():
         if variant not in VARIANTS:
             raise ValueError(f"rows={variant!r}: must be one of {', '.join(VARIANTS)}")
         named += [variant, *(f"{variant}-{change}" for change in changes)]
-    return [row(name).name for name in (*named, *parameters["controls"])]
+    return [row(name).name for name in (*named, *parameters.controls)]
 
 
-def model(name: str, parameters: Mapping[str, Any]) -> ModelConfig:
+def model(name: str, parameters: Parameters) -> ModelConfig:
     """The encoder of a row; that of a variant alone, or of a control, is notebook 05's."""
     chosen = row(name)
     if chosen.change == "early":
         return bidirectional.model(chosen.variant, parameters, early=chosen.number)
-    if chosen.change == "block":
-        return bidirectional.model(chosen.variant, {**parameters, "block_size": chosen.number})
+    if chosen.change == "block" and chosen.number is not None:
+        return bidirectional.model(chosen.variant, replace(parameters, block_size=chosen.number))
     if chosen.change == "wide":
         from transnormer_lib.models.language_model import count_parameters, width_for
 
         base = bidirectional.model(chosen.variant, parameters)
         as_large = count_parameters(model(f"{chosen.variant}-parallel", parameters))
         return bidirectional.model(chosen.variant, parameters, hidden=width_for(base, as_large))
-    return bidirectional.model(chosen.variant or name, parameters, **_FIELDS[chosen.change])
+    return bidirectional.model(chosen.variant or name, parameters, **FIELDS[chosen.change])
 
 
-def run(name: str, seed: int, parameters: Mapping[str, Any]) -> RunConfig:
+def run(name: str, seed: int, parameters: Parameters) -> RunConfig:
     """The pre-training of one row with one seed, in all but the model that of notebook 05."""
-    waypoints = language_models.waypoints(parameters)
+    waypoints = language_models.waypoints(parameters.waypoints, parameters.steps)
     return language_models.run(name, model(name, parameters), seed, parameters, waypoints=waypoints)
 
 
-def runs(parameters: Mapping[str, Any]) -> list[RunConfig]:
+def runs(parameters: Parameters) -> list[RunConfig]:
     """One run per row and seed, rows first."""
-    return [run(name, seed, parameters) for name, seed in grid(rows(parameters), parameters["seeds"])]
+    return [run(name, seed, parameters) for name, seed in grid(rows(parameters), parameters.seeds)]
 
 
 @dataclass(frozen=True)
@@ -121,14 +127,14 @@ class Measured:
     seconds: float  # of training
 
 
-def measure(parameters: Mapping[str, Any], store: "RunStore") -> list[Measured]:
+def measure(parameters: Parameters, store: "RunStore") -> list[Measured]:
     """Train or load every run."""
     return measured(parameters, [store.get(config).record for config in runs(parameters)])
 
 
-def measured(parameters: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> list[Measured]:
+def measured(parameters: Parameters, records: Sequence[Mapping[str, Any]]) -> list[Measured]:
     """What the records of all runs say, in the order of :func:`runs`."""
-    places = grid(rows(parameters), parameters["seeds"])
+    places = grid(rows(parameters), parameters.seeds)
     return [
         Measured(name, seed, bits_of(record), record["parameters"], record["seconds"])
         for (name, seed), record in zip(places, records, strict=True)

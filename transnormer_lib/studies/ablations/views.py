@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
 
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.verdicts import VERDICTS
@@ -12,14 +11,16 @@ from transnormer_lib.show.tables import show_table
 from transnormer_lib.studies.ablations import figures as ablation_figures
 from transnormer_lib.studies.ablations import questions
 from transnormer_lib.studies.ablations import runs as ablations
+from transnormer_lib.studies.ablations.runs import Parameters
 from transnormer_lib.studies.common import figures as language_model_figures
 from transnormer_lib.studies.common import language_models, row_losses
+from transnormer_lib.studies.common.parameters import read
 
 
 def show(
     table: str,
     bits: Mapping[str, Sequence[float]],
-    parameters: Mapping[str, Any],
+    parameters: Parameters,
     floors: Mapping[str, float],
     *,
     unit: str,
@@ -30,7 +31,7 @@ def show(
     ``parameters`` are those of the runs, ``preset`` names their scale, ``floors`` are drawn beside them.
     """
     printed, question = tables.load("transnormer", table), questions.QUESTIONS[table]
-    over = f"{len(parameters['seeds'])} seeds, preset {preset}"
+    over = f"{len(parameters.seeds)} seeds, preset {preset}"
     losses = questions.losses(table, bits, parameters)
     headings = [f"{variant[-2:].upper()}, {printed.locus}" for variant in questions.VARIANTS]
     show_table(
@@ -58,15 +59,15 @@ def show(
 
 def show_controls(
     bits: Mapping[str, Sequence[float]],
-    parameters: Mapping[str, Any],
+    parameters: Parameters,
     floors: Mapping[str, float],
     *,
     unit: str,
     preset: str,
 ) -> None:
     """Display TransNormer as it is beside the controls: the losses of their runs, and the sentences they support."""
-    mine = {row: bits[row] for row in (*questions.VARIANTS, *parameters["controls"]) if row in bits}
-    over = f"{len(parameters['seeds'])} seeds, preset {preset}"
+    mine = {row: bits[row] for row in (*questions.VARIANTS, *parameters.controls) if row in bits}
+    over = f"{len(parameters.seeds)} seeds, preset {preset}"
     figures.show(
         language_model_figures.losses(mine, floors, unit=unit),
         name=f"controls-{preset}",
@@ -74,22 +75,22 @@ def show_controls(
         "surroundings. Points are runs, the line is their range, the bar their mean.",
         alt=f"Mean loss in {unit}. " + ", ".join(f"{row} {row_losses.finished_mean(b):.2f}" for row, b in mine.items()),
     )
-    pairs = [
-        (variant, control) for control in parameters["controls"] for variant in filter(mine.get, questions.VARIANTS)
-    ]
+    pairs = [(variant, control) for control in parameters.controls for variant in filter(mine.get, questions.VARIANTS)]
     _show_sentences([row_losses.compared(variant, control, mine) for variant, control in pairs])
 
 
 def show_kept_controls(found: Kept) -> None:
     """TransNormer beside its controls, by the runs that were kept of a larger scale."""
-    unit = language_models.unit(found.parameters)
-    show_controls(_kept_bits(found), found.parameters, {}, unit=unit, preset=found.preset)
+    parameters = read(Parameters, found.parameters)
+    unit = language_models.unit(parameters)
+    show_controls(_kept_bits(found), parameters, {}, unit=unit, preset=found.preset)
 
 
 def show_kept(table: str, found: Kept) -> None:
     """The question answered by the runs that were kept of a larger scale."""
-    unit = language_models.unit(found.parameters)
-    show(table, _kept_bits(found), found.parameters, {}, unit=unit, preset=found.preset)
+    parameters = read(Parameters, found.parameters)
+    unit = language_models.unit(parameters)
+    show(table, _kept_bits(found), parameters, {}, unit=unit, preset=found.preset)
 
 
 def _show_sentences(sentences: Sequence[str]) -> None:
@@ -102,7 +103,7 @@ def _show_sentences(sentences: Sequence[str]) -> None:
 
 
 def _kept_bits(found: Kept) -> dict[str, list[float]]:
-    return row_losses.by_row(ablations.measured(found.parameters, found.runs))
+    return row_losses.by_row(ablations.measured(read(Parameters, found.parameters), found.runs))
 
 
 def show_verdicts(found: Kept) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from transnormer_lib.choices import Rotary
 from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
 from transnormer_lib.studies.common import language_models
 from transnormer_lib.studies.common.language_models import final_bits, grid, ngram_bits
@@ -21,24 +22,32 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# The notebook's own parameters, beside those of every language-model study.
-PARAMETERS = ("architectures", "mixtures", "rotary", "seeds", "sequences", *bidirectional.RUN_PARAMETERS)
+
+@dataclass(frozen=True)
+class Parameters(bidirectional.EncoderParameters):
+    """The notebook's parameters that decide what is trained and measured."""
+
+    architectures: tuple[str, ...]  # Figure 2
+    mixtures: tuple[str, ...]  # Table 3: the early layers, then the later ones
+    rotary: Rotary  # relative positions of all models
+    seeds: tuple[int, ...]  # one run per row and seed; orderings are judged over them
+    sequences: int  # held-out sequences on which attention is measured
 
 
-def runs(parameters: Mapping[str, Any]) -> list[RunConfig]:
+def runs(parameters: Parameters) -> list[RunConfig]:
     """One run per architecture and seed: those of Figure 2, then the mixtures of Table 3 that are not among them.
 
     Decoders are those of notebook 04, encoders those of notebook 05, where their parameters are the same.
     """
-    labels = dict.fromkeys((*parameters["architectures"], *parameters["mixtures"]))
-    rotary = parameters["rotary"]
-    if parameters["task"] == "masked":
+    labels = dict.fromkeys((*parameters.architectures, *parameters.mixtures))
+    rotary = parameters.rotary
+    if parameters.task == "masked":
         return [
-            bidirectional.run(name, seed, parameters, rotary=rotary) for name, seed in grid(labels, parameters["seeds"])
+            bidirectional.run(name, seed, parameters, rotary=rotary) for name, seed in grid(labels, parameters.seeds)
         ]
     return [
         language_models.run(name, language_models.model(name, parameters, rotary=rotary), seed, parameters)
-        for name, seed in grid(labels, parameters["seeds"])
+        for name, seed in grid(labels, parameters.seeds)
     ]
 
 
@@ -55,7 +64,7 @@ class Measured:
     leak: float  # largest influence of one block on another in its DiagAttention layers; 0 without such layers
 
 
-def held_out(parameters: Mapping[str, Any]) -> "Tensor":
+def held_out(parameters: Parameters) -> "Tensor":
     """The validation sequences [B, N] that attention is measured on, the same for every model."""
     import torch
 
@@ -63,12 +72,12 @@ def held_out(parameters: Mapping[str, Any]) -> "Tensor":
 
     tokens = language_models.corpus(parameters).tokens["validation"]
     windows = evaluation_windows(
-        tokens, length=parameters["length"], batch_size=parameters["sequences"], limit=parameters["sequences"]
+        tokens, length=parameters.length, batch_size=parameters.sequences, limit=parameters.sequences
     )
     return torch.cat([window["input_ids"] for window in windows])
 
 
-def measure(parameters: Mapping[str, Any], store: "RunStore") -> list[Measured]:
+def measure(parameters: Parameters, store: "RunStore") -> list[Measured]:
     """Train or load the runs of Figure 2 and measure how local their attention is."""
     from transnormer_lib.analysis.dilution import leak_between_blocks, model_locality
     from transnormer_lib.models.language_model import build_model
@@ -76,7 +85,7 @@ def measure(parameters: Mapping[str, Any], store: "RunStore") -> list[Measured]:
     input_ids = held_out(parameters)
     configs = {config.name: config for config in runs(parameters)}
     measured = []
-    for name, seed in grid(parameters["architectures"], parameters["seeds"]):
+    for name, seed in grid(parameters.architectures, parameters.seeds):
         config = configs[language_models.run_name(name, seed, parameters)]
         run = store.get(config)
         trained = run.model()
@@ -88,17 +97,17 @@ def measure(parameters: Mapping[str, Any], store: "RunStore") -> list[Measured]:
                 trained=model_locality(trained, input_ids),
                 untrained=model_locality(build_model(config.model, config.seed), input_ids),
                 seconds=run.record["seconds"],
-                leak=leak_between_blocks(trained, parameters["length"]),
+                leak=leak_between_blocks(trained, parameters.length),
             )
         )
     return measured
 
 
-def mixture_bits(parameters: Mapping[str, Any], store: "RunStore") -> dict[str, list[float]]:
+def mixture_bits(parameters: Parameters, store: "RunStore") -> dict[str, list[float]]:
     """Table 3: the validation loss of each mixture for every seed, in the order of the seeds; bits per token."""
-    bits: dict[str, list[float]] = {name: [] for name in parameters["mixtures"]}
+    bits: dict[str, list[float]] = {name: [] for name in parameters.mixtures}
     configs = {config.name: config for config in runs(parameters)}
-    for name, seed in grid(parameters["mixtures"], parameters["seeds"]):
+    for name, seed in grid(parameters.mixtures, parameters.seeds):
         config = configs[language_models.run_name(name, seed, parameters)]
         bits[name].append(final_bits(store.get(config)))
     return bits

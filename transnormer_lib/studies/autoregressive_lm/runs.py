@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.papers import tables
 from transnormer_lib.studies.common import language_models, row_losses
-from transnormer_lib.studies.common.language_models import final_bits, grid
+from transnormer_lib.studies.common.language_models import final_bits, grid, released
 from transnormer_lib.training.config import RunConfig
 
 if TYPE_CHECKING:
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from transnormer_lib.models.generation import Sampling
     from transnormer_lib.models.language_model import LanguageModel
     from transnormer_lib.training.store import Run, RunStore
-
-# The notebook's own parameters, beside those of every language-model study.
-PARAMETERS = ("architectures", "controls", "released", "seeds", "test_windows")
 
 # Rows of Table 4 by our names.
 PUBLISHED = {
@@ -41,6 +38,13 @@ PERPLEXITY = {"validation": "ppl_val", "test": "ppl_test"}
 WORDS = "wikitext-103-words"
 
 
+@dataclass(frozen=True)
+class Parameters(language_models.LanguageModelParameters, language_models.Rows):
+    """The notebook's parameters that decide what is trained and measured."""
+
+    test_windows: int  # sequences of the test text on which the loss is measured
+
+
 def table_4(method: str, split: str) -> float:
     """The perplexity that Table 4 prints for a method, by its own name for it, on ``validation`` or ``test``."""
     value = tables.load("transnormer", "table_4").value(PERPLEXITY[split], method=method)
@@ -48,28 +52,18 @@ def table_4(method: str, split: str) -> float:
     return value
 
 
-def released(name: str) -> str:
-    """The row of an architecture in the ``released`` recipe, by name."""
-    return f"{name}+released"
-
-
-def models(parameters: Mapping[str, Any]) -> dict[str, ModelConfig]:
+def models(parameters: Parameters) -> dict[str, ModelConfig]:
     """The rows: published architectures and matched controls in the ``paper`` recipe, then those as released."""
-    rows = {
-        name: language_models.model(name, parameters)
-        for name in (*parameters["architectures"], *parameters["controls"])
-    }
+    rows = {name: language_models.model(name, parameters) for name in (*parameters.architectures, *parameters.controls)}
     return rows | {
-        released(name): language_models.model(name, parameters, recipe="released") for name in parameters["released"]
+        released(name): language_models.model(name, parameters, recipe="released") for name in parameters.released
     }
 
 
-def runs(parameters: Mapping[str, Any]) -> list[RunConfig]:
+def runs(parameters: Parameters) -> list[RunConfig]:
     """One run per row and seed, rows first."""
     configs = models(parameters)
-    return [
-        language_models.run(row, configs[row], seed, parameters) for row, seed in grid(configs, parameters["seeds"])
-    ]
+    return [language_models.run(row, configs[row], seed, parameters) for row, seed in grid(configs, parameters.seeds)]
 
 
 @dataclass(frozen=True)
@@ -83,7 +77,7 @@ class Measured:
     run: "Run"
 
 
-def measure(parameters: Mapping[str, Any], store: "RunStore") -> list[Measured]:
+def measure(parameters: Parameters, store: "RunStore") -> list[Measured]:
     """Train or load every run and measure it on the test split too, which nothing was chosen on."""
     import torch
 
@@ -91,7 +85,7 @@ def measure(parameters: Mapping[str, Any], store: "RunStore") -> list[Measured]:
 
     corpus = language_models.corpus(parameters)
     measured = []
-    for (row, seed), config in zip(grid(models(parameters), parameters["seeds"]), runs(parameters), strict=True):
+    for (row, seed), config in zip(grid(models(parameters), parameters.seeds), runs(parameters), strict=True):
         run, test = store.get(config), math.inf
         if run.record["status"] == "finished":
             result = evaluate(
@@ -100,7 +94,7 @@ def measure(parameters: Mapping[str, Any], store: "RunStore") -> list[Measured]:
                 corpus,
                 torch.device("cpu"),
                 split="test",
-                windows=parameters["test_windows"],
+                windows=parameters.test_windows,
             )
             test = result["bits_per_token"]
         measured.append(Measured(row, seed, final_bits(run), test, run))

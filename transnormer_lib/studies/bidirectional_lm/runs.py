@@ -12,7 +12,7 @@ from transnormer_lib.data.masking import MaskingConfig
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.papers import tables
 from transnormer_lib.studies.common import language_models, row_losses
-from transnormer_lib.studies.common.language_models import final_bits, grid
+from transnormer_lib.studies.common.language_models import RELEASED, final_bits, grid, released
 from transnormer_lib.training.config import RunConfig
 
 if TYPE_CHECKING:
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from transnormer_lib.models.language_model import LanguageModel
     from transnormer_lib.studies.bidirectional_lm.places import Guess, Sides
     from transnormer_lib.training.store import Run, RunStore
-
-# What a run depends on, beside the parameters of every language-model study.
-RUN_PARAMETERS = ("attention_dropout", "waypoints")
-# The notebook's own parameters.
-PARAMETERS = ("architectures", "controls", "released", "seeds", "sides_windows", *RUN_PARAMETERS)
 
 # Rows of Table 5 by our names.
 PUBLISHED = {
@@ -47,42 +42,45 @@ NO_CONTEXT = "no context"
 # The vocabulary of Table 13: perplexity per piece of it is what Tables 1 and 8 print.
 PIECES = "gpt2-bpe"
 
-_RELEASED = "+released"
+
+@dataclass(frozen=True)
+class EncoderParameters(language_models.LanguageModelParameters):
+    """What the pre-training of an encoder depends on."""
+
+    attention_dropout: float  # of the attention matrix; softmax attention alone has it
+    waypoints: tuple[float, ...]  # shares of the steps after which the validation loss is measured
 
 
-def released(name: str) -> str:
-    """The row of an architecture in the ``released`` recipe, by name."""
-    return name + _RELEASED
+@dataclass(frozen=True)
+class Parameters(EncoderParameters, language_models.Rows):
+    """The notebook's parameters that decide what is trained and measured."""
+
+    sides_windows: int  # held-out sequences with one gap each, read with and without what follows
 
 
-def model(row: str, parameters: Mapping[str, Any], **fields: Any) -> ModelConfig:
+def model(row: str, parameters: EncoderParameters, **fields: Any) -> ModelConfig:
     """The encoder of a row: an architecture, or one as :func:`released`; ``fields`` as in ``architecture``.
 
     ``attention_dropout`` is Table 13's, where vanilla attention alone has it; the released recipe has its own.
     Embeddings are not scaled, as in RoBERTa: scaled to unit size they would drown the learned positions, which start
     at a fiftieth of that.
     """
-    name, shared = row.removesuffix(_RELEASED), {"scale_embedding": False, **fields}
+    name, shared = row.removesuffix(RELEASED), {"scale_embedding": False, **fields}
     if name != row:
         return language_models.model(name, parameters, recipe="released", **shared)
-    dropout = parameters["attention_dropout"] if "vanilla" in name else 0.0
+    dropout = parameters.attention_dropout if "vanilla" in name else 0.0
     return language_models.model(name, parameters, attention_dropout=dropout, **shared)
 
 
-def run(row: str, seed: int, parameters: Mapping[str, Any], **fields: Any) -> RunConfig:
+def run(row: str, seed: int, parameters: EncoderParameters, **fields: Any) -> RunConfig:
     """The pre-training of one row with one seed; validation is measured at ``waypoints``, shares of the steps."""
-    waypoints = language_models.waypoints(parameters)
+    waypoints = language_models.waypoints(parameters.waypoints, parameters.steps)
     return language_models.run(row, model(row, parameters, **fields), seed, parameters, waypoints=waypoints)
 
 
-def rows(parameters: Mapping[str, Any]) -> list[str]:
-    """Published architectures and matched controls in the ``paper`` recipe, then those as released."""
-    return [*parameters["architectures"], *parameters["controls"], *map(released, parameters["released"])]
-
-
-def runs(parameters: Mapping[str, Any]) -> list[RunConfig]:
+def runs(parameters: Parameters) -> list[RunConfig]:
     """One run per row and seed, rows first."""
-    return [run(row, seed, parameters) for row, seed in grid(rows(parameters), parameters["seeds"])]
+    return [run(row, seed, parameters) for row, seed in grid(parameters.rows(), parameters.seeds)]
 
 
 def published_perplexity(row: str) -> float | None:
@@ -148,15 +146,15 @@ class Measured:
         return math.inf if self.sides is None else self.sides.left
 
 
-def measure(parameters: Mapping[str, Any], store: "RunStore") -> list[Measured]:
+def measure(parameters: Parameters, store: "RunStore") -> list[Measured]:
     """Train or load every run, and see what its model does at the places of the held-out text."""
     from transnormer_lib.studies.bidirectional_lm import places as masked_places
     from transnormer_lib.training.evaluation import held_out_batches
 
     corpus = language_models.corpus(parameters)
-    windows, mask_id = held_out(corpus, parameters["length"], parameters["sides_windows"]), corpus.vocabulary.mask_id
+    windows, mask_id = held_out(corpus, parameters.length, parameters.sides_windows), corpus.vocabulary.mask_id
     measured = []
-    for (row, seed), config in zip(grid(rows(parameters), parameters["seeds"]), runs(parameters), strict=True):
+    for (row, seed), config in zip(grid(parameters.rows(), parameters.seeds), runs(parameters), strict=True):
         run = store.get(config)
         if run.record["status"] != "finished":
             measured.append(Measured(row, seed, math.inf, run))

@@ -5,12 +5,12 @@ Notebooks that ask for the same run get the same ``RunConfig``, so the store tra
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.models.architectures import architecture, depth
-from transnormer_lib.models.config import Kind, ModelConfig
-from transnormer_lib.training.config import Band, DataConfig, OptimizerConfig, RunConfig
+from transnormer_lib.models.config import Init, Kind, ModelConfig
+from transnormer_lib.training.config import Band, DataConfig, OptimizerConfig, Precision, RunConfig, Schedule, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,36 +18,58 @@ if TYPE_CHECKING:
     from transnormer_lib.data.text import TextCorpus
     from transnormer_lib.training.store import Run
 
-# The parameters that every language-model study reads.
-PARAMETERS = (
-    "corpus",
-    "vocabulary",
-    "task",
-    "dim",
-    "heads",
-    "layers",
-    "block_size",
-    "init",
-    "length",
-    "steps",
-    "batch_size",
-    "accumulate",
-    "precision",
-    "learning_rate",
-    "schedule",
-    "warmup",
-    "clip_norm",
-    "dropout",
-    "validation_windows",
-    "bands",
-)
-
 # The rate from which the released scripts warm up, and Adam's ε of Table 13.
 _WARMUP_START = 1e-7
+RELEASED = "+released"
 _EPS = {"causal": 1e-8, "masked": 1e-6}
 
 
-def model(name: str, parameters: Mapping[str, Any], **fields: Any) -> ModelConfig:
+@dataclass(frozen=True)
+class LanguageModelParameters:
+    """What every study of language models reads."""
+
+    corpus: str  # the text
+    vocabulary: str  # bytes, bpe-N, gpt2-bpe or wikitext-103-words
+    task: Task  # causal: decoders; masked: encoders
+    dim: int  # model width
+    heads: int  # attention heads
+    layers: int  # blocks; TransNormer's first half is DiagAttention
+    block_size: int  # DiagAttention's block
+    init: Init  # initial weights
+    length: int  # tokens per sequence
+    steps: int  # optimiser steps
+    batch_size: int  # sequences per step
+    accumulate: int  # pieces that a step is cut into, to fit memory
+    precision: Precision  # of the matrix products
+    learning_rate: float  # highest rate of the schedule
+    schedule: Schedule  # after the warm-up
+    warmup: int  # steps of warm-up
+    clip_norm: float  # largest norm of the gradient; 0: no limit
+    dropout: float  # of embeddings and branches
+    validation_windows: int  # held-out sequences on which the loss is measured
+    bands: tuple[tuple[float, float, float], ...]  # step, lowest and highest training loss (nats) expected there
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows of a table a study trains, and with which seeds."""
+
+    architectures: tuple[str, ...]  # rows of the table
+    controls: tuple[str, ...]  # the baselines' attention in TransNormer's backbone recipe
+    released: tuple[str, ...]  # rows trained as released too
+    seeds: tuple[int, ...]  # one run per row and seed; orderings are judged over them
+
+    def rows(self) -> list[str]:
+        """Published architectures and matched controls in the ``paper`` recipe, then those as released."""
+        return [*self.architectures, *self.controls, *map(released, self.released)]
+
+
+def released(name: str) -> str:
+    """The row of an architecture in the ``released`` recipe, by name."""
+    return name + RELEASED
+
+
+def model(name: str, parameters: LanguageModelParameters, **fields: Any) -> ModelConfig:
     """The config of the architecture ``name`` at the notebook's size; ``fields`` as in ``architecture``.
 
     ``layers`` are those of the models with feed-forward parts; FLASH has more of its blocks in proportion.
@@ -56,68 +78,67 @@ def model(name: str, parameters: Mapping[str, Any], **fields: Any) -> ModelConfi
     from transnormer_lib.data.text import corpus_vocabulary_size
     from transnormer_lib.data.wikitext import WORD_LEVEL
 
-    kind: Kind = "decoder" if parameters["task"] == "causal" else "encoder"
+    kind: Kind = "decoder" if parameters.task == "causal" else "encoder"
     return architecture(
         name,
         kind=kind,
         # A sample of WikiText-103 in a data root has fewer words than the whole, whose number is published.
         vocab_size=corpus_vocabulary_size(
-            parameters["corpus"], parameters["vocabulary"], published=not in_data_root(WORD_LEVEL)
+            parameters.corpus, parameters.vocabulary, published=not in_data_root(WORD_LEVEL)
         ),
-        max_length=parameters["length"],
-        dim=parameters["dim"],
-        heads=parameters["heads"],
-        layers=depth(name, kind, parameters["layers"]),
-        block_size=parameters["block_size"],
+        max_length=parameters.length,
+        dim=parameters.dim,
+        heads=parameters.heads,
+        layers=depth(name, kind, parameters.layers),
+        block_size=parameters.block_size,
         **{
-            "dropout": parameters["dropout"],
-            "init": parameters["init"],
+            "dropout": parameters.dropout,
+            "init": parameters.init,
             # Embeddings of standard deviation dim^-1/2 are made to be scaled, those of 0.02 are not.
-            "scale_embedding": parameters["init"] == "fairseq",
+            "scale_embedding": parameters.init == "fairseq",
             **fields,
         },
     )
 
 
-def run(label: str, config: ModelConfig, seed: int, parameters: Mapping[str, Any], **fields: Any) -> RunConfig:
+def run(label: str, config: ModelConfig, seed: int, parameters: LanguageModelParameters, **fields: Any) -> RunConfig:
     """One training run of ``config`` under the notebook's budget, named ``TASK-LABEL-seedN``."""
     whole = RunConfig(
         name=run_name(label, seed, parameters),
         model=config,
         data=DataConfig(
-            corpus=parameters["corpus"],
-            vocabulary=parameters["vocabulary"],
-            task=parameters["task"],
-            length=parameters["length"],
-            batch_size=parameters["batch_size"],
+            corpus=parameters.corpus,
+            vocabulary=parameters.vocabulary,
+            task=parameters.task,
+            length=parameters.length,
+            batch_size=parameters.batch_size,
         ),
         optimizer=OptimizerConfig(
-            learning_rate=parameters["learning_rate"],
-            schedule=parameters["schedule"],
-            warmup=parameters["warmup"],
-            warmup_start=_WARMUP_START if parameters["warmup"] and parameters["schedule"] != "onecycle" else 0.0,
-            eps=_EPS[parameters["task"]],
-            clip_norm=parameters["clip_norm"],
+            learning_rate=parameters.learning_rate,
+            schedule=parameters.schedule,
+            warmup=parameters.warmup,
+            warmup_start=_WARMUP_START if parameters.warmup and parameters.schedule != "onecycle" else 0.0,
+            eps=_EPS[parameters.task],
+            clip_norm=parameters.clip_norm,
         ),
-        steps=parameters["steps"],
+        steps=parameters.steps,
         seed=seed,
-        accumulate=parameters["accumulate"],
-        precision=parameters["precision"],
-        validation_windows=parameters["validation_windows"],
-        bands=tuple(Band(int(step), low, high) for step, low, high in parameters["bands"]),
+        accumulate=parameters.accumulate,
+        precision=parameters.precision,
+        validation_windows=parameters.validation_windows,
+        bands=tuple(Band(int(step), low, high) for step, low, high in parameters.bands),
     )
     return replace(whole, **fields) if fields else whole
 
 
-def waypoints(parameters: Mapping[str, Any]) -> tuple[int, ...]:
-    """The steps at the shares of the training that ``waypoints`` names, but for the last, which is always measured."""
-    steps = parameters["steps"]
-    return tuple(sorted({round(steps * share) for share in parameters["waypoints"]} - {steps}))
+def waypoints(shares: Iterable[float], steps: int) -> tuple[int, ...]:
+    """The steps at these shares of the training, except the last, which is always measured."""
+    return tuple(sorted({round(steps * share) for share in shares} - {steps}))
 
 
-def run_name(label: str, seed: int, parameters: Mapping[str, Any]) -> str:
+def run_name(label: str, seed: int, parameters: LanguageModelParameters) -> str:
     """The name of a run, which is part of its identity."""
-    return f"{parameters['task']}-{label.replace('+', '-')}-seed{seed}"
+    return f"{parameters.task}-{label.replace('+', '-')}-seed{seed}"
 
 
 def grid(labels: Iterable[str], seeds: Iterable[int]) -> list[tuple[str, int]]:
@@ -132,14 +153,9 @@ def grid(labels: Iterable[str], seeds: Iterable[int]) -> list[tuple[str, int]]:
     return [(label, seed) for label in labels for seed in seeds]
 
 
-def read(parameters: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Those of a notebook's variables that ``names`` and :data:`PARAMETERS` list: ``read(globals(), ...)``."""
-    return {name: parameters[name] for name in (*PARAMETERS, *names)}
-
-
-def unit(parameters: Mapping[str, Any]) -> str:
+def unit(parameters: LanguageModelParameters) -> str:
     """What a loss in bits is counted per: a byte is a token of the ``bytes`` vocabulary."""
-    return "bits per byte" if parameters["vocabulary"] == "bytes" else "bits per token"
+    return "bits per byte" if parameters.vocabulary == "bytes" else "bits per token"
 
 
 def final_bits(run: "Run") -> float:
@@ -155,11 +171,11 @@ def bits_of(record: Mapping[str, Any]) -> float:
     return record["validation"][-1]["bits_per_token"] if record["status"] == "finished" else math.inf
 
 
-def corpus(parameters: Mapping[str, Any]) -> "TextCorpus":
+def corpus(parameters: LanguageModelParameters) -> "TextCorpus":
     """The text that the notebook's models are trained and measured on."""
     from transnormer_lib.data.text import load_text_corpus
 
-    return load_text_corpus(parameters["corpus"], parameters["vocabulary"])
+    return load_text_corpus(parameters.corpus, parameters.vocabulary)
 
 
 def ngram_bits(corpus: "TextCorpus", order: int = 3) -> dict[str, float]:

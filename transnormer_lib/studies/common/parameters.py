@@ -4,18 +4,22 @@ A study declares a frozen dataclass ``Parameters``: the parameters that decide w
 fills it from a notebook's variables, ``read(study.Parameters, globals())``, or from a preset's values.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, field, fields
-from typing import Any, TypeVar, get_type_hints
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from transnormer_lib.strict import from_plain
 
 P = TypeVar("P")
 
 
-def prefixed(prefix: str) -> Any:
-    """A field that holds another study's ``Parameters``, whose variables are named with ``prefix``."""
-    return field(metadata={"prefix": prefix})
+@dataclass(frozen=True)
+class Prefix:
+    """Marks a field that holds another study's parameters: ``encoders: Annotated[EncoderParameters, Prefix("base_")]``
+    reads the variables ``base_dim``, ``base_heads``, ...
+    """
+
+    text: str
 
 
 def names(kind: type) -> list[str]:
@@ -46,7 +50,10 @@ def read(kind: type[P], variables: Mapping[str, Any]) -> P:
     return from_plain(kind, values)
 
 
-def _fields(kind: type) -> list[tuple[str, str | None, type]]:
+def _fields(kind: type) -> Iterator[tuple[str, str | None, Any]]:
     """Name, prefix (None for a plain field) and type of each field."""
-    hints = get_type_hints(kind)
-    return [(one.name, one.metadata.get("prefix"), hints[one.name]) for one in fields(kind)]
+    hints = get_type_hints(kind, include_extras=True)
+    for one in fields(kind):
+        inner, *marks = get_args(hints[one.name]) or (hints[one.name],)
+        prefix = next((mark.text for mark in marks if isinstance(mark, Prefix)), None)
+        yield one.name, prefix, inner

@@ -9,7 +9,7 @@ from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
 from transnormer_lib.studies.common import language_models
 from transnormer_lib.studies.glue import published
 from transnormer_lib.studies.glue.average import COLUMNS, GlueAverage, glue_average
-from transnormer_lib.studies.glue.runs import Column, Measured, Results, base_parameters, columns, fine_tuned
+from transnormer_lib.studies.glue.runs import Column, Measured, Parameters, Results, columns, fine_tuned
 
 if TYPE_CHECKING:
     from transnormer_lib.analysis.shortcuts import Shortcuts
@@ -71,7 +71,7 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(finite) / len(finite) if finite else -math.inf
 
 
-def lacking(results: Results, parameters: Mapping[str, Any], rows: Sequence[str], names: Sequence[str]) -> str:
+def lacking(results: Results, parameters: Parameters, rows: Sequence[str], names: Sequence[str]) -> str:
     """Why these rows have no scores in these columns of Table 5; empty where they have."""
     there = {column.name for column in results.columns}
     if lost := [name for name in names if name not in there]:
@@ -83,14 +83,14 @@ def lacking(results: Results, parameters: Mapping[str, Any], rows: Sequence[str]
         if all(data.stand_in for data in results.data.values()) and results.data:
             return "needs the tasks of GLUE: stand-ins are not GLUE"
         return f"the parameters ask for no run on {', '.join(map(published.heading, lost))}"
-    if absent := [row for row in rows if row not in bidirectional.rows(parameters)]:
+    if absent := [row for row in rows if row not in parameters.rows()]:
         return f"the parameters ask for no run of {' and '.join(absent)}"
     return ""
 
 
-def notes(results: Results, parameters: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+def notes(results: Results, parameters: Parameters, names: Sequence[str]) -> list[str]:
     """What differs from the published data in these columns: in the tasks, and in the text of the encoders."""
-    text = language_models.corpus(base_parameters(parameters))
+    text = language_models.corpus(parameters.encoders)
     tasks = dict.fromkeys(name.partition("_")[0] for name in names)
     return list(dict.fromkeys([*text.notes, *(note for task in tasks for note in results.data[task].notes)]))
 

@@ -8,58 +8,46 @@ the best of several on the very examples it is reported on.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
+from transnormer_lib.checks import check_distinct
+from transnormer_lib.models.config import Pooling
 from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
 from transnormer_lib.studies.common import classification, language_models
 from transnormer_lib.studies.common.classification import Absent
+from transnormer_lib.studies.common.parameters import Prefix
 from transnormer_lib.studies.glue import published
 from transnormer_lib.studies.glue.average import COLUMNS
-from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig, steps_of
+from transnormer_lib.training.config import DataConfig, OptimizerConfig, Precision, RunConfig, Schedule, steps_of
 
 if TYPE_CHECKING:
     from transnormer_lib.data.tasks import TaskData
     from transnormer_lib.training.store import Run, RunStore
 
-# The parameters of notebook 05 that its runs depend on; here they have a prefix.
-BASE = (*language_models.PARAMETERS, *bidirectional.RUN_PARAMETERS)
-_PREFIX = "base_"
 FROM_SCRATCH = ", from scratch"
 
-# The notebook's own parameters, beside those of the encoders.
-OWN = (
-    "architectures",
-    "controls",
-    "released",
-    "seeds",
-    "tasks",
-    "train_examples",
-    "held_out_examples",
-    "from_scratch",
-    "joined",
-    "pooling",
-    "rates",
-    "epochs",
-    "evaluations",
-    "batch_size",
-    "accumulate",
-    "precision",
-    "schedule",
-    "warmup_share",
-    "clip_norm",
-    "dropout",
-)
-PARAMETERS = (*OWN, *(_PREFIX + name for name in BASE))
 
+@dataclass(frozen=True)
+class Parameters(language_models.Rows):
+    """The notebook's parameters that decide what is trained."""
 
-def base_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of the pre-training, by their names in notebook 05."""
-    return {name: parameters[_PREFIX + name] for name in BASE}
-
-
-def read(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a notebook's variables that the study reads: ``read(globals())``."""
-    return {name: variables[name] for name in PARAMETERS}
+    tasks: tuple[str, ...]  # of GLUE, or stand-ins for it
+    train_examples: Mapping[str, int]  # training examples of a task; of those not named, all
+    held_out_examples: int  # validation and test examples of a task; 0: all
+    from_scratch: tuple[str, ...]  # rows also trained without pre-training
+    joined: bool  # a pair of texts as one sequence, as RoBERTa reads it; else two sequences
+    pooling: Pooling  # what the head sees: mean over the tokens, or first
+    rates: tuple[float, ...]  # learning rates; per task and seed the best one counts
+    epochs: float  # how often every training example is read
+    evaluations: int  # how often a run is measured; its best result counts
+    batch_size: int  # examples per step
+    accumulate: int  # pieces that a step is cut into, to fit memory
+    precision: Precision  # of the matrix products
+    schedule: Schedule  # of the learning rate, after the warm-up
+    warmup_share: float  # share of the steps in which the rate rises
+    clip_norm: float  # largest norm of the gradient; 0: no limit
+    dropout: float  # while fine-tuning
+    encoders: Annotated[bidirectional.EncoderParameters, Prefix("base_")]  # those of notebook 05
 
 
 @dataclass(frozen=True)
@@ -78,30 +66,29 @@ class Cell:
         return f"{self.task}-{self.row.replace('+', '-')}{start}-lr{self.rate:g}-seed{self.seed}"
 
 
-def cells(parameters: Mapping[str, Any]) -> list[Cell]:
+def cells(parameters: Parameters) -> list[Cell]:
     """Every fine-tuning run: tasks first, then rows, those from random weights after the pre-trained ones.
 
     Raises ValueError where a task, row, rate or seed is named twice, or a row from scratch is no row.
     """
-    rows, rates = bidirectional.rows(parameters), parameters["rates"]
+    rows, rates = parameters.rows(), parameters.rates
     for name in ("tasks", "rates", "from_scratch"):
-        if len(set(parameters[name])) != len(parameters[name]):
-            raise ValueError(f"{name}={parameters[name]!r}: must differ from each other")
-    for row in parameters["from_scratch"]:
+        check_distinct(name, getattr(parameters, name))
+    for row in parameters.from_scratch:
         if row not in rows:
             raise ValueError(f"from_scratch: {row!r}: must be one of {', '.join(rows)}")
-    starts = [(row, True) for row in rows] + [(row, False) for row in parameters["from_scratch"]]
-    seeds = dict.fromkeys(seed for _, seed in language_models.grid(rows, parameters["seeds"]))
+    starts = [(row, True) for row in rows] + [(row, False) for row in parameters.from_scratch]
+    seeds = dict.fromkeys(seed for _, seed in language_models.grid(rows, parameters.seeds))
     return [
         Cell(task, row, pretrained, seed, rate)
-        for task in parameters["tasks"]
+        for task in parameters.tasks
         for row, pretrained in starts
         for seed in seeds
         for rate in rates
     ]
 
 
-def epoch(task: str, parameters: Mapping[str, Any]) -> int:
+def epoch(task: str, parameters: Parameters) -> int:
     """The training examples of an epoch: those asked for, else the published ones. Reads no data.
 
     Raises ValueError for a task without a published number that ``train_examples`` does not name.
@@ -109,69 +96,69 @@ def epoch(task: str, parameters: Mapping[str, Any]) -> int:
     from transnormer_lib.data import hub
     from transnormer_lib.data.tasks import task_definition
 
-    if task in parameters["train_examples"]:
-        return parameters["train_examples"][task]
+    if task in parameters.train_examples:
+        return parameters.train_examples[task]
     source = task_definition(task).source
     if source not in hub.DATASETS:
-        raise ValueError(f"train_examples={parameters['train_examples']!r}: must say how many of {task!r} are read")
+        raise ValueError(f"train_examples={parameters.train_examples!r}: must say how many of {task!r} are read")
     return hub.DATASETS[source].splits["train"].rows
 
 
-def data_config(task: str, parameters: Mapping[str, Any]) -> DataConfig:
+def data_config(task: str, parameters: Parameters) -> DataConfig:
     """A task in the encoders' tokens."""
     from transnormer_lib.data.tasks import task_definition
 
     definition = task_definition(task)
-    limit = {"train": parameters["train_examples"][task]} if task in parameters["train_examples"] else {}
-    if parameters["held_out_examples"]:
+    limit = {"train": parameters.train_examples[task]} if task in parameters.train_examples else {}
+    if parameters.held_out_examples:
         held_out = {*definition.splits, *definition.aliases} - {"train"}
-        limit |= dict.fromkeys(sorted(held_out), parameters["held_out_examples"])
+        limit |= dict.fromkeys(sorted(held_out), parameters.held_out_examples)
     return DataConfig(
-        corpus=parameters["base_corpus"],
-        vocabulary=parameters["base_vocabulary"],
+        corpus=parameters.encoders.corpus,
+        vocabulary=parameters.encoders.vocabulary,
         task="classify",
-        length=parameters["base_length"],
-        batch_size=parameters["batch_size"],
+        length=parameters.encoders.length,
+        batch_size=parameters.batch_size,
         task_name=task,
-        joined=definition.pairs and parameters["joined"],
+        joined=definition.pairs and parameters.joined,
         limit=limit,
     )
 
 
-def run(cell: Cell, parameters: Mapping[str, Any]) -> RunConfig:
+def run(cell: Cell, parameters: Parameters) -> RunConfig:
     """One fine-tuning run. Stand-ins, whose test labels are known, are measured on them too, once, at the end."""
     from transnormer_lib.data.tasks import task_definition
 
-    base = bidirectional.run(cell.row, cell.seed, base_parameters(parameters))
+    base = bidirectional.run(cell.row, cell.seed, parameters.encoders)
     data = data_config(cell.task, parameters)
-    steps = steps_of(parameters["epochs"], epoch(cell.task, parameters), parameters["batch_size"])
+    steps = steps_of(parameters.epochs, epoch(cell.task, parameters), parameters.batch_size)
     return classification.run(
         cell.name,
-        replace(base.model, dropout=parameters["dropout"]),
+        replace(base.model, dropout=parameters.dropout),
         data,
         OptimizerConfig(
             learning_rate=cell.rate,
-            schedule=parameters["schedule"],
-            warmup=round(steps * parameters["warmup_share"]),
+            schedule=parameters.schedule,
+            warmup=round(steps * parameters.warmup_share),
             eps=1e-6,
-            clip_norm=parameters["clip_norm"],
+            clip_norm=parameters.clip_norm,
         ),
-        {"pooling": parameters["pooling"]},
+        {"pooling": parameters.pooling},
         steps=steps,
         seed=cell.seed,
         start_from=base if cell.pretrained else None,
-        evaluations=parameters["evaluations"],
+        evaluations=parameters.evaluations,
         keep="best",
         measured_at_end=("test",) if "test" in task_definition(cell.task).splits else (),
-        accumulate=parameters["accumulate"],
-        precision=parameters["precision"],
+        accumulate=parameters.accumulate,
+        precision=parameters.precision,
     )
 
 
-def runs(parameters: Mapping[str, Any]) -> list[RunConfig]:
+def runs(parameters: Parameters) -> list[RunConfig]:
     """The encoders' pre-training, then every fine-tuning run. Reads no data."""
-    base = base_parameters(parameters)
-    grid = language_models.grid(bidirectional.rows(parameters), parameters["seeds"])
+    base = parameters.encoders
+    grid = language_models.grid(parameters.rows(), parameters.seeds)
     encoders = [bidirectional.run(row, seed, base) for row, seed in grid]
     return encoders + [run(cell, parameters) for cell in cells(parameters)]
 
@@ -252,14 +239,14 @@ class Results:
         return list(dict.fromkeys(m.label for m in self.measured))
 
 
-def measure(parameters: Mapping[str, Any], store: "RunStore") -> Results:
+def measure(parameters: Parameters, store: "RunStore") -> Results:
     """Train or load every run of the tasks whose data, and whose encoders' data, are on this machine."""
     from transnormer_lib.training.store import RunFailed
 
     measured: list[Measured] = []
     data: dict[str, TaskData] = {}
     absent: dict[str, str] = {}
-    for task in parameters["tasks"]:
+    for task in parameters.tasks:
         loaded = classification.load(data_config(task, parameters))
         if isinstance(loaded, Absent):
             absent[task] = loaded.reason

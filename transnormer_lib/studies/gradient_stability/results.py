@@ -12,6 +12,7 @@ from transnormer_lib.papers import tables
 from transnormer_lib.studies.common import row_losses
 from transnormer_lib.studies.gradient_stability.runs import (
     Measured,
+    Parameters,
     bits_per_seed,
     label,
     learned,
@@ -36,7 +37,7 @@ TABLE_2 |= {"performer": "Performer"}
 _NORMS = {"rms": "RMSNorm", "layer": "LayerNorm", "scale": "ScaleNorm"}
 
 
-def model_table(parameters: Mapping[str, Any]) -> "pd.DataFrame":
+def model_table(parameters: Parameters) -> "pd.DataFrame":
     """The rows before they are trained: mechanism, norm, rotation and the number of trainable parameters."""
     import pandas as pd
 

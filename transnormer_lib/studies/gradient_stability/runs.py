@@ -4,10 +4,11 @@ All rows have the same surroundings (FFN, LayerNorm) and the same positions; onl
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from transnormer_lib.choices import Rotary
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.studies.common import language_models
 from transnormer_lib.studies.common.language_models import final_bits, grid
@@ -19,11 +20,19 @@ if TYPE_CHECKING:
     from transnormer_lib.training.gradient_statistics import GradientStatistics
     from transnormer_lib.training.store import Run, RunStore
 
-# The notebook's own parameters, beside those of every language-model study.
-PARAMETERS = ("architectures", "rotations", "other_norms", "seeds", "waypoints")
-
 # The rotation of the rows that the claims call matched: the one that the released TransNormer has.
 MATCHED = "lrpe"
+
+
+@dataclass(frozen=True)
+class Parameters(language_models.LanguageModelParameters):
+    """The notebook's parameters that decide what is trained."""
+
+    architectures: tuple[str, ...]  # one mechanism in every layer
+    rotations: tuple[Rotary, ...]  # of queries and keys; every architecture under each
+    other_norms: tuple[str, ...]  # layer, scale: NormAttention with another norm, under the last rotation
+    seeds: tuple[int, ...]  # one run per row and seed; orderings are judged over them
+    waypoints: tuple[float, ...]  # shares of the steps after which the loss is measured
 
 
 class Row(NamedTuple):
@@ -48,18 +57,18 @@ def parts(row: str) -> Row:
     return Row(name, "rms", rotary or "none")
 
 
-def models(parameters: Mapping[str, Any]) -> dict[str, ModelConfig]:
+def models(parameters: Parameters) -> dict[str, ModelConfig]:
     """The rows: every architecture under every rotation, then NormAttention (T2's φ) with each other norm.
 
     The other norms are tried under the last rotation alone, the one that the notebook's headline rows have.
     """
     rows = {
         label(name, rotary): language_models.model(name, parameters, rotary=rotary)
-        for rotary in parameters["rotations"]
-        for name in parameters["architectures"]
+        for rotary in parameters.rotations
+        for name in parameters.architectures
     }
-    rotary = parameters["rotations"][-1]
-    for norm in parameters["other_norms"]:
+    rotary = parameters.rotations[-1]
+    for norm in parameters.other_norms:
         options = {"norm": {"phi": "1+elu", "norm": norm}}
         rows[label("norm-t2", rotary, norm)] = language_models.model(
             "norm-t2", parameters, rotary=rotary, attention_options=options
@@ -67,18 +76,18 @@ def models(parameters: Mapping[str, Any]) -> dict[str, ModelConfig]:
     return rows
 
 
-def runs(parameters: Mapping[str, Any]) -> list[RunConfig]:
+def runs(parameters: Parameters) -> list[RunConfig]:
     """One run per row and seed, rows first, with the statistics of their gradients.
 
     Raises ValueError where the warm-up leaves fewer than two steps: a deviation needs two.
     """
-    steps, configs = parameters["steps"], models(parameters)
-    if steps - parameters["warmup"] < 2:
-        raise ValueError(f"warmup={parameters['warmup']!r}: must leave at least two of steps={steps}")
-    waypoints = language_models.waypoints(parameters)
+    steps, configs = parameters.steps, models(parameters)
+    if steps - parameters.warmup < 2:
+        raise ValueError(f"warmup={parameters.warmup!r}: must leave at least two of steps={steps}")
+    waypoints = language_models.waypoints(parameters.waypoints, parameters.steps)
     return [
         language_models.run(row, configs[row], seed, parameters, gradients="norms", waypoints=waypoints)
-        for row, seed in grid(configs, parameters["seeds"])
+        for row, seed in grid(configs, parameters.seeds)
     ]
 
 
@@ -99,9 +108,9 @@ class Measured:
         return self.run.gradients()
 
 
-def measure(parameters: Mapping[str, Any], store: "RunStore") -> list[Measured]:
+def measure(parameters: Parameters, store: "RunStore") -> list[Measured]:
     """Train or load every run."""
-    keys = grid(models(parameters), parameters["seeds"])
+    keys = grid(models(parameters), parameters.seeds)
     return [Measured(row, seed, store.get(config)) for (row, seed), config in zip(keys, runs(parameters), strict=True)]
 
 

@@ -11,8 +11,8 @@ from transnormer_lib.studies.common import classification, row_losses
 from transnormer_lib.studies.common.classification import Absent
 from transnormer_lib.studies.common.language_models import grid
 from transnormer_lib.studies.lra import recipes as arena_recipes
-from transnormer_lib.studies.lra.recipes import Setting
-from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
+from transnormer_lib.studies.lra.recipes import Recipe, Setting
+from transnormer_lib.training.config import DataConfig, EvaluationPart, OptimizerConfig, Precision, RunConfig
 
 if TYPE_CHECKING:
     from transnormer_lib.data.tasks import TaskData
@@ -41,24 +41,26 @@ OURS = ("transnormer-t1", "transnormer-t2")
 # The tasks of the Long Range Arena: columns of Table 6.
 TASKS = ("text", "listops", "retrieval", "pathfinder", "image")
 
-# The notebook's parameters that decide what is trained.
-PARAMETERS = (
-    "recipe",
-    "tasks",
-    "architectures",
-    "controls",
-    "seeds",
-    "settings",
-    "precision",
-    "evaluations",
-    "evaluation_examples",
-    "evaluation_part",
-)
+
+@dataclass(frozen=True)
+class Parameters:
+    """The notebook's parameters that decide what is trained."""
+
+    recipe: Recipe  # paper: Appendix E with the harness that it names; released: the released scripts
+    tasks: tuple[str, ...]  # of the Long Range Arena, and stand-ins
+    architectures: tuple[str, ...]  # rows of Table 6, and 1+elu
+    controls: tuple[str, ...]  # the baselines' attention in TransNormer's backbone recipe
+    seeds: tuple[int, ...]  # one run per row and seed; orderings are judged over them
+    settings: Mapping[str, Mapping[str, int | float | str]]  # per task, what differs from the recipe
+    precision: Precision  # of the matrix products
+    evaluations: int  # how often validation is measured; the best weights are kept
+    evaluation_examples: int  # examples of each evaluation; 0: all
+    evaluation_part: EvaluationPart  # moving: other examples at each evaluation, as in Skyformer's harness
 
 
-def read(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a notebook's variables that the study reads: ``read(globals())``."""
-    return {name: parameters[name] for name in PARAMETERS}
+def recipe_parameters(recipe: Recipe, settings: Mapping[str, Mapping[str, int | float | str]]) -> Parameters:
+    """Parameters that ask for no run: what a single model or run of the recipe is built from."""
+    return Parameters(recipe, (), (), (), (), settings, "fp32", 1, 0, "spread")
 
 
 def table_6(row: str, column: str) -> float:
@@ -68,17 +70,17 @@ def table_6(row: str, column: str) -> float:
     return value
 
 
-def rows(parameters: Mapping[str, Any]) -> list[str]:
+def rows(parameters: Parameters) -> list[str]:
     """Published rows, then matched controls."""
-    return [*parameters["architectures"], *parameters["controls"]]
+    return [*parameters.architectures, *parameters.controls]
 
 
-def setting(task: str, parameters: Mapping[str, Any]) -> Setting:
+def setting(task: str, parameters: Parameters) -> Setting:
     """How a task is trained: the recipe's setting with the notebook's changes."""
-    return arena_recipes.setting(task, parameters["recipe"], parameters["settings"].get(task, {}))
+    return arena_recipes.setting(task, parameters.recipe, parameters.settings.get(task, {}))
 
 
-def data(task: str, parameters: Mapping[str, Any]) -> DataConfig:
+def data(task: str, parameters: Parameters) -> DataConfig:
     """The examples of a task."""
     chosen = setting(task, parameters)
     counts = {"train": chosen.train_examples, "validation": chosen.held_out_examples, "test": chosen.held_out_examples}
@@ -91,12 +93,12 @@ def data(task: str, parameters: Mapping[str, Any]) -> DataConfig:
     )
 
 
-def run(task: str, row: str, seed: int, parameters: Mapping[str, Any]) -> RunConfig:
+def run(task: str, row: str, seed: int, parameters: Parameters) -> RunConfig:
     """One training run; its weights are those of the best validation, with which the test split is measured."""
     from transnormer_lib.data.tasks import task_definition
     from transnormer_lib.data.vocabulary import vocabulary_size
 
-    chosen, recipe = setting(task, parameters), parameters["recipe"]
+    chosen, recipe = setting(task, parameters), parameters.recipe
     cut = data(task, parameters)
     ids = task_definition(task).symbols or vocabulary_size("bytes")
     optimizer = OptimizerConfig(
@@ -118,26 +120,26 @@ def run(task: str, row: str, seed: int, parameters: Mapping[str, Any]) -> RunCon
         steps=chosen.steps,
         seed=seed,
         accumulate=chosen.accumulate,
-        precision=parameters["precision"],
-        evaluations=parameters["evaluations"],
-        evaluation_examples=parameters["evaluation_examples"] or None,
-        evaluation_part=parameters["evaluation_part"],
+        precision=parameters.precision,
+        evaluations=parameters.evaluations,
+        evaluation_examples=parameters.evaluation_examples or None,
+        evaluation_part=parameters.evaluation_part,
         measured_at_end=("test",),
         keep="best",
     )
 
 
-def _places(parameters: Mapping[str, Any]) -> list[tuple[str, str, int]]:
+def _places(parameters: Parameters) -> list[tuple[str, str, int]]:
     """Every task with every row and seed: the order of the runs. Raises ValueError for one that occurs twice."""
-    pairs = grid(rows(parameters), parameters["seeds"])
-    return [(task, row, seed) for task, _ in grid(parameters["tasks"], [0]) for row, seed in pairs]
+    pairs = grid(rows(parameters), parameters.seeds)
+    return [(task, row, seed) for task, _ in grid(parameters.tasks, [0]) for row, seed in pairs]
 
 
-def runs(parameters: Mapping[str, Any]) -> list[RunConfig]:
+def runs(parameters: Parameters) -> list[RunConfig]:
     """One run per task, row and seed, tasks first. Reads no data."""
-    unknown = set(parameters["settings"]) - set(parameters["tasks"])
+    unknown = set(parameters.settings) - set(parameters.tasks)
     if unknown:
-        raise ValueError(f"settings={sorted(unknown)!r}: names no task of tasks={list(parameters['tasks'])!r}")
+        raise ValueError(f"settings={sorted(unknown)!r}: names no task of tasks={list(parameters.tasks)!r}")
     return [run(*place, parameters) for place in _places(parameters)]
 
 
@@ -169,10 +171,10 @@ class Results:
         return row_losses.by_row([m for m in self.measured if m.task == task], split)
 
 
-def load(parameters: Mapping[str, Any]) -> "tuple[dict[str, TaskData], dict[str, str]]":
+def load(parameters: Parameters) -> "tuple[dict[str, TaskData], dict[str, str]]":
     """The tasks' data, and why those that are not on this machine are not."""
     present, absent = {}, {}
-    for task in parameters["tasks"]:
+    for task in parameters.tasks:
         found = classification.load(data(task, parameters))
         if isinstance(found, Absent):
             absent[task] = found.reason
@@ -183,7 +185,7 @@ def load(parameters: Mapping[str, Any]) -> "tuple[dict[str, TaskData], dict[str,
     return present, absent
 
 
-def measure(parameters: Mapping[str, Any], store: "RunStore") -> Results:
+def measure(parameters: Parameters, store: "RunStore") -> Results:
     """Train or load every run of the tasks whose data are here."""
     _, absent = load(parameters)
     measured = []
@@ -242,12 +244,12 @@ def shortcut_table(short: Mapping[str, Mapping[str, float]]) -> list[dict[str, A
     return [{"task": task, **{name: of_task.get(name) for name in names}} for task, of_task in rounded.items()]
 
 
-def settings_table(parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+def settings_table(parameters: Parameters) -> list[dict[str, Any]]:
     """One line per task: the setting that the parameters give, beside the recipe's own steps."""
     lines = []
-    for task in parameters["tasks"]:
+    for task in parameters.tasks:
         chosen = setting(task, parameters)
-        own = arena_recipes.setting(task, parameters["recipe"], {})
+        own = arena_recipes.setting(task, parameters.recipe, {})
         line = {"task": task, "length": chosen.length, "layers × width": f"{chosen.layers} × {chosen.dim}"}
         line |= {"batch": chosen.batch_size, "learning rate": chosen.learning_rate}
         lines.append(line | {"steps": chosen.steps, "recipe's steps": own.steps})
@@ -311,8 +313,7 @@ def parameter_counts(task: str, recipe: arena_recipes.Recipe) -> dict[str, int]:
     """Weights of every row of Table 6 on a task in a recipe; counted, not built."""
     from transnormer_lib.training.substance import parameters_of
 
-    whole: dict[str, Any] = {"recipe": recipe, "settings": {}, "precision": "fp32", "evaluations": 1}
-    whole |= {"evaluation_examples": 0, "evaluation_part": "spread"}
+    whole = recipe_parameters(recipe, {})
     return {row: parameters_of(run(task, row, 0, whole)) for row in PUBLISHED}
 
 

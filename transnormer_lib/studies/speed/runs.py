@@ -6,15 +6,17 @@ Figure 1 are those of notebook 07's runs, which are trained once for both.
 
 import math
 import statistics
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from transnormer_lib.analysis.arena_speed import Cell, Part, Schedule, Work
 from transnormer_lib.analysis.forked_steps import Limits
 from transnormer_lib.attention import registry
+from transnormer_lib.checks import check_count, check_not_negative
 from transnormer_lib.models.config import ClassifierHead
+from transnormer_lib.studies.common.parameters import Prefix
 from transnormer_lib.studies.lra import runs as arena
 from transnormer_lib.studies.speed.published import LENGTHS, PUBLISHED
 
@@ -35,111 +37,93 @@ _SUFFIX = "-plain"
 PLAIN = tuple(f"{row}{_SUFFIX}" for row in (*OURS, "linear"))
 _TASK = "text"  # whose settings the recipe's models have; only the length is changed
 
-# The notebook's parameters that decide what is measured.
-PARAMETERS = (
-    "device",
-    "precision",
-    "batch",
-    "lengths",
-    "slope_from",
-    "judged_lengths",
-    "rounds",
-    "group_seconds",
-    "repeats",
-    "round_seconds",
-    "long_step_seconds",
-    "step_seconds",
-    "memory_limit_gb",
-    "figure_length",
-    "decode_positions",
-    "decode_steps",
-    "decode_rounds",
-    *(f"scores_{name}" for name in arena.PARAMETERS),
-)
+
+@dataclass(frozen=True)
+class Parameters:
+    """The notebook's parameters that decide what is measured. Raises ValueError naming parameter, value and rule."""
+
+    device: Literal["cpu", "cuda"]  # cpu: one core; cuda: the first GPU
+    precision: Literal["fp32", "bf16"]  # of the matrix products; bf16: mixed precision
+    batch: int  # sequences of a step; the paper does not name its own
+    lengths: tuple[int, ...]  # tokens of a sequence
+    slope_from: int  # exponents are fitted from this length on
+    judged_lengths: tuple[int, ...]  # where orderings are judged: all rounds are made there
+    rounds: int  # in each, every row has its turn; one value per row and round
+    group_seconds: float  # at other lengths no further round begins that would end later than this
+    repeats: int  # timed steps of a round, at most; its value is their median
+    round_seconds: float  # after so long no further step of a round is timed
+    long_step_seconds: float  # a first step that takes so long is no warm-up, it is the round's only one
+    step_seconds: float  # a step that takes longer is given up: "too slow"
+    memory_limit_gb: float  # a step that takes more has a dash; 0: no limit of ours
+    figure_length: int  # the length at which Figure 1 is drawn, one of Table 7's
+    decode_positions: tuple[int, ...]  # tokens read before a decoding step is timed
+    decode_steps: int  # steps of a round, whose value is their median
+    decode_rounds: int  # rounds of decoding
+    scores: Annotated[arena.Parameters, Prefix("scores_")]  # notebook 07's runs whose scores Figure 1 shows
+
+    def __post_init__(self) -> None:
+        if not self.lengths or sorted(set(self.lengths)) != list(self.lengths) or min(self.lengths) < 1:
+            raise ValueError(f"lengths={self.lengths!r}: must be positive and rise")
+        if not self.judged_lengths or not set(self.judged_lengths) <= set(self.lengths):
+            raise ValueError(f"judged_lengths={self.judged_lengths!r}: must be some of lengths={self.lengths!r}")
+        both = sorted(set(self.lengths) & set(LENGTHS))
+        if self.figure_length not in both:
+            raise ValueError(f"figure_length={self.figure_length!r}: must be in Table 7 and in lengths, one of {both}")
+        check_not_negative("memory_limit_gb", self.memory_limit_gb)
+        if not self.decode_positions or min(self.decode_positions) < 1:
+            raise ValueError(f"decode_positions={self.decode_positions!r}: must hold positions of at least 1")
+        check_count("decode_steps", self.decode_steps)
+        check_count("decode_rounds", self.decode_rounds)
+        work(self), schedule(self), limits(self)  # each refuses what it cannot use
 
 
-def read(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a notebook's variables that the study reads, checked: ``read(globals())``.
-
-    Raises ValueError naming the parameter, its value and the rule.
-    """
-    found = {name: parameters[name] for name in PARAMETERS}
-    lengths = found["lengths"]
-    if not lengths or sorted(set(lengths)) != list(lengths) or min(lengths) < 1:
-        raise ValueError(f"lengths={lengths!r}: must be positive and rise")
-    if not found["judged_lengths"]:
-        raise ValueError(f"judged_lengths={found['judged_lengths']!r}: must hold at least one of lengths={lengths!r}")
-    if strange := [n for n in found["judged_lengths"] if n not in lengths]:
-        raise ValueError(f"judged_lengths={found['judged_lengths']!r}: {strange[0]} is none of lengths={lengths!r}")
-    if found["figure_length"] not in set(lengths) & set(LENGTHS):
-        both = sorted(set(lengths) & set(LENGTHS))
-        raise ValueError(f"figure_length={found['figure_length']!r}: must be of Table 7 and of lengths, one of {both}")
-    if found["device"] not in ("cpu", "cuda"):
-        raise ValueError(f"device={found['device']!r}: must be 'cpu' or 'cuda'")
-    if not found["memory_limit_gb"] >= 0:
-        raise ValueError(f"memory_limit_gb={found['memory_limit_gb']!r}: must not be negative; 0 is no limit")
-    positions = found["decode_positions"]
-    if not positions or min(positions) < 1:
-        raise ValueError(f"decode_positions={positions!r}: must hold at least one position, each at least 1")
-    for name in ("decode_steps", "decode_rounds"):
-        if found[name] < 1:
-            raise ValueError(f"{name}={found[name]!r}: must be at least 1")
-    work(found), schedule(found), limits(found)  # each refuses what it cannot use
-    return found
-
-
-def runs(parameters: Mapping[str, Any]) -> "list[RunConfig]":
+def runs(parameters: Parameters) -> "list[RunConfig]":
     """The runs of notebook 07 whose scores Figure 1 shows; none where ``scores_tasks`` is empty."""
-    return arena.runs(_scored(parameters))
+    return arena.runs(parameters.scores)
 
 
-def _scored(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: parameters[f"scores_{name}"] for name in arena.PARAMETERS}
-
-
-def scores(parameters: Mapping[str, Any], store: "RunStore") -> dict[str, float]:
+def scores(parameters: Parameters, store: "RunStore") -> dict[str, float]:
     """By row the mean test accuracy in percent over the tasks of ``scores_tasks`` that are here, and over their seeds.
 
     Rows of which a run diverged are left out. Trains what the store lacks.
     """
-    if not parameters["scores_tasks"]:
+    if not parameters.scores.tasks:
         return {}
-    results = arena.measure(_scored(parameters), store)
+    results = arena.measure(parameters.scores, store)
     by_task = [results.scores(task) for task in results.tasks()]
     rows = [row for row in (by_task[0] if by_task else {}) if min(min(of[row]) for of in by_task) > -math.inf]
     return {row: statistics.mean(statistics.mean(of[row]) for of in by_task) for row in rows}
 
 
-def work(parameters: Mapping[str, Any]) -> Work:
+def work(parameters: Parameters) -> Work:
     """Batch, device, precision, and the recipe's optimiser."""
-    optimizer = arena.run(_TASK, "vanilla", 0, _arena(min(parameters["lengths"]))).optimizer
-    return Work(parameters["batch"], optimizer, parameters["device"], parameters["precision"])
+    optimizer = arena.run(_TASK, "vanilla", 0, _arena(min(parameters.lengths))).optimizer
+    return Work(parameters.batch, optimizer, parameters.device, parameters.precision)
 
 
-def schedule(parameters: Mapping[str, Any]) -> Schedule:
+def schedule(parameters: Parameters) -> Schedule:
     """How many rounds are made."""
-    return Schedule(parameters["rounds"], parameters["group_seconds"], tuple(parameters["judged_lengths"]))
+    return Schedule(parameters.rounds, parameters.group_seconds, tuple(parameters.judged_lengths))
 
 
-def limits(parameters: Mapping[str, Any]) -> Limits:
+def limits(parameters: Parameters) -> Limits:
     """What a round may take."""
     return Limits(
-        repeats=parameters["repeats"],
-        round_seconds=parameters["round_seconds"],
-        long_step_seconds=parameters["long_step_seconds"],
-        step_seconds=parameters["step_seconds"],
-        memory_bytes=int(1e9 * parameters["memory_limit_gb"]),
+        repeats=parameters.repeats,
+        round_seconds=parameters.round_seconds,
+        long_step_seconds=parameters.long_step_seconds,
+        step_seconds=parameters.step_seconds,
+        memory_bytes=int(1e9 * parameters.memory_limit_gb),
     )
 
 
-def _arena(length: int) -> dict[str, Any]:
-    whole: dict[str, Any] = {"recipe": "paper", "settings": {_TASK: {"length": length}}, "precision": "fp32"}
-    return whole | {"evaluations": 1, "evaluation_examples": 0, "evaluation_part": "spread"}
+def _arena(length: int) -> arena.Parameters:
+    return arena.recipe_parameters("paper", {_TASK: {"length": length}})
 
 
-def rows(parameters: Mapping[str, Any]) -> tuple[str, ...]:
+def rows(parameters: Parameters) -> tuple[str, ...]:
     """What is measured: Table 7's rows, those added, and on a GPU, where some run on kernels, the plain ones."""
-    return (*TABLE_7, *ADDED, *(PLAIN if parameters["device"] == "cuda" else ()))
+    return (*TABLE_7, *ADDED, *(PLAIN if parameters.device == "cuda" else ()))
 
 
 def model_of(row: str) -> str:
@@ -169,9 +153,9 @@ def model(row: str, length: int) -> "ClassifierConfig":
     return with_head(encoder, run.head)
 
 
-def models(parameters: Mapping[str, Any]) -> "dict[tuple[str, int], ClassifierConfig]":
+def models(parameters: Parameters) -> "dict[tuple[str, int], ClassifierConfig]":
     """Every row's classifier at every length."""
-    return {(row, n): model(row, n) for n in parameters["lengths"] for row in rows(parameters)}
+    return {(row, n): model(row, n) for n in parameters.lengths for row in rows(parameters)}
 
 
 @dataclass(frozen=True)
@@ -205,7 +189,7 @@ class Results:
         return {c.length: statistics.median(c.peak_bytes) for c in mine}
 
 
-def measure(parameters: Mapping[str, Any]) -> Results:
+def measure(parameters: Parameters) -> Results:
     """Measure every row at every length."""
     from transnormer_lib.analysis.arena_speed import measure_all
 

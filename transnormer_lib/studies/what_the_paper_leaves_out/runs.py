@@ -21,20 +21,26 @@ from transnormer_lib.training.config import RunConfig
 if TYPE_CHECKING:
     from transnormer_lib.training.store import RunStore
 
-PARAMETERS = ("comparisons", "seeds", *bidirectional.RUN_PARAMETERS)
-
 BASE = "transnormer-t2"
 # What is compared: our row, and the same with the other choice.
 COMPARISONS: Mapping[str, tuple[str, str]] = {
     "rotation": (BASE, f"{BASE}+lrpe"),
     "activation": (BASE, f"{BASE}+identity"),
     "epsilon": (BASE, f"{BASE}+outside"),
-    "recipe": (BASE, bidirectional.released(BASE)),
+    "recipe": (BASE, language_models.released(BASE)),
     "surroundings": ("linear-matched", "linear"),
 }
 
 
-def model(row: str, parameters: Mapping[str, Any]) -> ModelConfig:
+@dataclass(frozen=True)
+class Parameters(bidirectional.EncoderParameters):
+    """The notebook's parameters that decide what is trained."""
+
+    comparisons: tuple[str, ...]  # choices that are trained, of COMPARISONS
+    seeds: tuple[int, ...]  # one run per row and seed; differences are paired over them
+
+
+def model(row: str, parameters: Parameters) -> ModelConfig:
     """The encoder of a row: T2 with one choice changed, or a row of notebook 05."""
     base = bidirectional.model(BASE, parameters)
     if row == f"{BASE}+lrpe":
@@ -48,20 +54,20 @@ def model(row: str, parameters: Mapping[str, Any]) -> ModelConfig:
     return bidirectional.model(row, parameters)
 
 
-def rows(parameters: Mapping[str, Any]) -> list[str]:
+def rows(parameters: Parameters) -> list[str]:
     """The rows of the comparisons that the parameters name, each once. Raises ValueError for an unknown one."""
-    for name in parameters["comparisons"]:
+    for name in parameters.comparisons:
         if name not in COMPARISONS:
             raise ValueError(f"comparisons={name!r}: must be one of {', '.join(COMPARISONS)}")
-    return list(dict.fromkeys(row for name in parameters["comparisons"] for row in COMPARISONS[name]))
+    return list(dict.fromkeys(row for name in parameters.comparisons for row in COMPARISONS[name]))
 
 
-def runs(parameters: Mapping[str, Any]) -> list[RunConfig]:
+def runs(parameters: Parameters) -> list[RunConfig]:
     """One run per row and seed, rows first."""
-    waypoints = language_models.waypoints(parameters)
+    waypoints = language_models.waypoints(parameters.waypoints, parameters.steps)
     return [
         language_models.run(row, model(row, parameters), seed, parameters, waypoints=waypoints)
-        for row, seed in grid(rows(parameters), parameters["seeds"])
+        for row, seed in grid(rows(parameters), parameters.seeds)
     ]
 
 
@@ -92,14 +98,14 @@ class Trained:
         return row_losses.compared(self.other, self.ours, self.bits)
 
 
-def measure(parameters: Mapping[str, Any], store: "RunStore") -> dict[str, Trained]:
+def measure(parameters: Parameters, store: "RunStore") -> dict[str, Trained]:
     """Train or load every run; the comparisons by name."""
     bits: dict[str, list[float]] = {}
     configs = runs(parameters)
-    for (row, _), config in zip(grid(rows(parameters), parameters["seeds"]), configs, strict=True):
+    for (row, _), config in zip(grid(rows(parameters), parameters.seeds), configs, strict=True):
         bits.setdefault(row, []).append(language_models.final_bits(store.get(config)))
     found = {}
-    for name in parameters["comparisons"]:
+    for name in parameters.comparisons:
         ours, other = COMPARISONS[name]
         found[name] = Trained(name, ours, other, {row: bits[row] for row in (ours, other)})
     return found

@@ -23,8 +23,6 @@ from transnormer_lib.training.substance import parameters_of
 
 _TASKS = tuple(arena_recipes.RECIPES["paper"])
 # What notebook 07 asks of every run, beside its recipe.
-_PARAMETERS: dict[str, Any] = {"recipe": "paper", "settings": {}, "precision": "fp32", "evaluations": 1}
-_PARAMETERS |= {"evaluation_examples": 0, "evaluation_part": "spread"}
 
 
 @check("lra-configuration")
@@ -37,7 +35,7 @@ def lra_configuration() -> Found:
         }
     counts = {
         task: {
-            recipe: parameters_of(arena.run(task, "transnormer-t2", 0, {**_PARAMETERS, "recipe": recipe}))
+            recipe: parameters_of(arena.run(task, "transnormer-t2", 0, arena.recipe_parameters(recipe, {})))
             for recipe in arena_recipes.RECIPES
         }
         for task in ("text", "image")
@@ -184,7 +182,7 @@ def moving_validation() -> Found:
     task = TaskData(name="answers", title="Right or wrong", stand_in=True, **facts)
     best, different = {}, {}
     for part in ("spread", "moving"):
-        config = arena.run("digits-7", "transnormer-t2", 0, _PARAMETERS)
+        config = arena.run("digits-7", "transnormer-t2", 0, arena.recipe_parameters("paper", {}))
         config = replace(config, evaluation_part=part, evaluation_examples=200)
         shares = []
         for number in range(50):

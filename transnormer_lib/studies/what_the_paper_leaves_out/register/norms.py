@@ -1,7 +1,5 @@
 """Checks on norms, FFN and GLU: where ε stands, what is normalised, which activation there is."""
 
-from typing import Any
-
 import torch
 from torch import nn
 
@@ -21,10 +19,6 @@ from transnormer_lib.studies.what_the_paper_leaves_out.register.checks import Ef
 from transnormer_lib.studies.what_the_paper_leaves_out.register.inputs import ROUNDING, apart, heads, random, tiny
 
 _SIZES = {"n": 4, "d": 8}
-# What notebook 09 asks of every model, small.
-_STUDY: dict[str, Any] = {"corpus": "wikipedia", "vocabulary": "bytes", "length": 64, "block_size": 16}
-_STUDY |= {"dim": 32, "heads": 2, "layers": 2}
-_STUDY |= {"task": "masked", "init": "fairseq", "dropout": 0.0, "attention_dropout": 0.0}
 
 
 @check("epsilon-outside-the-root")
@@ -109,7 +103,7 @@ def swish_that_is_not_there() -> Found:
 def ffn_activation() -> Found:
     kinds: tuple[Kind, ...] = ("encoder", "decoder")
     configs = {f"{row}, {kind}": tiny(row, kind=kind) for kind in kinds for row in ("vanilla", "linear")}
-    configs["T2 with an FFN (Table 10), encoder"] = ablations.model("transnormer-t2-ffn", _STUDY)
+    configs["T2 with an FFN (Table 10), encoder"] = tiny("transnormer-t2", **ablations.FIELDS["ffn"])
     built = {name: ffn_activations(build_model(config, seed=0)) for name, config in configs.items()}
     by_choice = {act: build_model(tiny("vanilla", activation=act, init="fairseq"), seed=0) for act in ("gelu", "relu")}
     weights = [sum(p.numel() for p in model.parameters()) for model in by_choice.values()]
