@@ -1,10 +1,31 @@
-"""Differences paired by seed, with their interval: how two models trained on the same batches are compared."""
+"""Statistics over seeds: the mean and range of runs, and differences paired by seed with their interval.
+
+A run that diverged has an infinite value: ``inf`` for a loss, ``-inf`` for a score.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 CONFIDENCE = 0.95
+
+
+def finished(values: Iterable[float]) -> list[float]:
+    """The values of the runs that did not diverge."""
+    return [value for value in values if math.isfinite(value)]
+
+
+def mean(values: Sequence[float]) -> float:
+    """Mean over the runs that did not diverge; the infinite value itself where all did, so that the row comes last."""
+    kept = finished(values)
+    return math.fsum(kept) / len(kept) if kept else next(iter(values), math.inf)
+
+
+def spread(values: Sequence[float], digits: int) -> str:
+    """Smallest and largest value of the runs that did not diverge, and how many did: ``2.71 to 2.80, 1 diverged``."""
+    kept = finished(values)
+    parts = [f"{min(kept):.{digits}f} to {max(kept):.{digits}f}".replace("-", "−")] if kept else []
+    return ", ".join(parts + ([f"{len(values) - len(kept)} diverged"] if len(kept) < len(values) else []))
 
 
 @dataclass(frozen=True)
