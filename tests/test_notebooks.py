@@ -1,14 +1,17 @@
 """The committed notebooks keep the project's form: nothing in them rots unseen."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from transnormer_lib import studies
 from transnormer_lib.project import Project
 from transnormer_lib.report.parameters import declared, parameters_cell, resolve
 from transnormer_lib.report.staleness import digest
+from transnormer_lib.studies.common.parameters import names, read
 
 PROJECT = Project(Path(__file__).resolve().parents[1])
 each_notebook = pytest.mark.parametrize("notebook", PROJECT.notebooks)
@@ -69,10 +72,43 @@ def test_every_value_of_every_preset_fits_its_notebook(path: Path) -> None:
         assert resolve(PROJECT, path.parent.name, path.stem)["scale"] == path.parent.name
 
 
-@pytest.mark.parametrize("preset", PROJECT.presets)
-def test_every_preset_speaks_about_every_notebook(preset: str) -> None:
-    spoken = {path.stem for path in (PROJECT.root / "params" / preset).glob("*.yaml")}
-    assert spoken == {*PROJECT.notebooks, "preset"}
+@each_notebook
+def test_the_defaults_are_the_quick_preset(notebook: str) -> None:
+    """So a notebook opened in JupyterLab computes what the quick report shows."""
+    assert resolve(PROJECT, "quick", notebook) == {p.name: p.default for p in declared(PROJECT, notebook)}
+    assert not PROJECT.values_path("quick", notebook).exists()
+
+
+@pytest.mark.parametrize("preset", [name for name in PROJECT.presets if name != "quick"])
+@each_notebook
+def test_a_preset_says_only_what_differs(preset: str, notebook: str) -> None:
+    """From the defaults, or from the notebook that it extends: a value that changes nothing is not written."""
+    own = {name for name in PROJECT.values(preset, notebook) if name != "extends"}
+    resolved = resolve(PROJECT, preset, notebook)
+    for name in own:
+        assert without(preset, notebook, name) != resolved, f"params/{preset}/{notebook}.yaml: {name} changes nothing"
+
+
+def without(preset: str, notebook: str, name: str) -> dict[str, Any]:
+    """The notebook's resolved values if the preset did not name ``name``."""
+
+    class Without(Project):
+        def values(self, of: str, asked: str) -> dict[str, Any]:
+            found = super().values(of, asked)
+            return {k: v for k, v in found.items() if (asked, k) != (notebook, name)}
+
+    return resolve(Without(PROJECT.root), preset, notebook)
+
+
+@each_notebook
+def test_a_study_reads_the_notebook_s_parameters_by_their_names_and_types(notebook: str) -> None:
+    module = f"transnormer_lib.studies.{notebook[3:]}.runs"
+    if not studies.has_study(notebook):
+        pytest.skip(f"there is no {module}")
+    kind = import_module(module).Parameters
+    defaults = {p.name: p.default for p in declared(PROJECT, notebook)}
+    assert isinstance(read(kind, defaults), kind)
+    assert set(names(kind)) <= set(defaults)
 
 
 def test_the_first_notebook_says_what_each_of_the_others_is_about() -> None:
