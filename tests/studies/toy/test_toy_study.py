@@ -1,4 +1,4 @@
-"""A study is one folder and one notebook: the toy of this folder, added to a copy of the project, is found everywhere."""
+"""A study is one folder and one notebook: a toy study, added to a copy of the project, is found everywhere."""
 
 import json
 import os
