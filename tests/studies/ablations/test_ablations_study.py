@@ -1,28 +1,29 @@
 """Tables 8 to 12: the rows that are trained, whom they are compared with, and what the sentences of Section 5.4 say."""
 
-import dataclasses
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tiny_study import LANGUAGE_MODEL, differing
 
+from transnormer_lib.choices import VARIANTS
 from transnormer_lib.ledger import claims
 from transnormer_lib.models.language_model import count_parameters
 from transnormer_lib.papers import tables
 from transnormer_lib.project import Project
 from transnormer_lib.report.parameters import resolve
-from transnormer_lib.studies.ablations import published as sentences
-from transnormer_lib.studies.ablations import questions
+from transnormer_lib.studies.ablations import published, results, structure
 from transnormer_lib.studies.ablations import runs as study
 from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
+from transnormer_lib.studies.common.parameters import read
 
 PROJECT = Project(Path(__file__).resolve().parents[3])
 NOTEBOOK = "09_ablations"
 EVERY = ["early-0", "early-1", "early-3", "early-4", "reversed", "ffn", "block-2", "block-8", "alternating"]
 EVERY += ["alternating-reversed", "parallel", "ffn-swish", "glu-identity", "wide"]
-PARAMETERS: dict[str, Any] = {
+VALUES: dict[str, Any] = {
     **LANGUAGE_MODEL,
     "layers": 4,
     "rows": {"transnormer-t1": EVERY, "transnormer-t2": EVERY},
@@ -31,8 +32,9 @@ PARAMETERS: dict[str, Any] = {
     "attention_dropout": 0.0,
     "waypoints": [],
 }
-each_table = pytest.mark.parametrize("table", questions.QUESTIONS)
-each_variant = pytest.mark.parametrize("variant", study.VARIANTS)
+PARAMETERS = read(study.Parameters, VALUES)
+each_table = pytest.mark.parametrize("table", published.QUESTIONS)
+each_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 
 def test_every_row_is_trained_with_every_seed_and_is_a_model_of_its_own() -> None:
@@ -65,36 +67,37 @@ def test_a_change_changes_what_it_says_and_nothing_else(variant: str, change: st
 
 @each_variant
 def test_the_wide_row_has_the_weights_of_the_parallel_one(variant: str) -> None:
-    size = {**PARAMETERS, "dim": 64, "length": 64}
+    size = replace(PARAMETERS, dim=64, length=64)
     wide, parallel = (count_parameters(study.model(f"{variant}-{name}", size)) for name in ("wide", "parallel"))
     assert wide == pytest.approx(parallel, rel=0.005)
 
 
 @pytest.mark.parametrize("preset", ["quick", "paper"])
 def test_transnormer_itself_is_trained_once_for_notebook_05_and_for_this_one(preset: str) -> None:
-    here, there = (resolve(PROJECT, preset, name) for name in (NOTEBOOK, "05_bidirectional_lm"))
-    rows = [row for row in study.rows(here) if row in bidirectional.rows(there)]
+    here = read(study.Parameters, resolve(PROJECT, preset, NOTEBOOK))
+    there = read(bidirectional.Parameters, resolve(PROJECT, preset, "05_bidirectional_lm"))
+    rows = [row for row in study.rows(here) if row in there.rows()]
     assert "transnormer-t2" in rows
     for row in rows:
-        assert here["seeds"] == there["seeds"]
-        assert study.run(row, here["seeds"][0], here) == bidirectional.run(row, there["seeds"][0], there)
+        assert here.seeds == there.seeds
+        assert study.run(row, here.seeds[0], here) == bidirectional.run(row, there.seeds[0], there)
 
 
 @pytest.mark.parametrize("preset", ["night", "gpu", "paper"])
 def test_larger_scales_train_every_row_of_every_table(preset: str) -> None:
-    parameters = resolve(PROJECT, preset, NOTEBOOK)
-    trained, lines = study.rows(parameters), {table: questions.lines(table) for table in questions.QUESTIONS}
+    parameters = read(study.Parameters, resolve(PROJECT, preset, NOTEBOOK))
+    trained, lines = study.rows(parameters), {table: published.lines(table) for table in published.QUESTIONS}
     for line in (line for of_table in lines.values() for line in of_table):
-        for variant in study.VARIANTS:
+        for variant in VARIANTS:
             if line.published[variant] is not None or variant == "transnormer-t2":
-                assert questions.row_name(variant, line.change, parameters) in trained
+                assert results.row_name(variant, line.change, parameters) in trained
 
 
 def test_quick_trains_a_row_of_every_table() -> None:
-    parameters = resolve(PROJECT, "quick", NOTEBOOK)
+    parameters = read(study.Parameters, resolve(PROJECT, "quick", NOTEBOOK))
     trained = study.rows(parameters)
-    for table in questions.QUESTIONS:
-        changed = [questions.row_name("transnormer-t2", line.change, parameters) for line in questions.lines(table)]
+    for table in published.QUESTIONS:
+        changed = [results.row_name("transnormer-t2", line.change, parameters) for line in published.lines(table)]
         assert set(changed) & set(trained) - {"transnormer-t2"}, table
 
 
@@ -109,19 +112,19 @@ def test_quick_trains_a_row_of_every_table() -> None:
 )
 def test_an_unknown_row_is_refused(rows: dict[str, list[str]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        study.runs({**PARAMETERS, "rows": rows})
+        study.runs(replace(PARAMETERS, rows=rows))
 
 
 def test_a_row_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="must differ from each other"):
-        study.runs({**PARAMETERS, "rows": {"transnormer-t1": ["ffn", "ffn"]}})
+        study.runs(replace(PARAMETERS, rows={"transnormer-t1": ("ffn", "ffn")}))
 
 
 def test_at_the_published_size_a_change_is_itself() -> None:
-    published = {"layers": 12, "block_size": 64, "length": 512}
-    for table in questions.QUESTIONS:
-        for line in questions.lines(table):
-            assert questions.here(line.change, published) == line.change
+    full_size = replace(PARAMETERS, layers=12, block_size=64, length=512)
+    for table in published.QUESTIONS:
+        for line in published.lines(table):
+            assert results.here(line.change, full_size) == line.change
 
 
 @pytest.mark.parametrize(
@@ -140,21 +143,21 @@ def test_at_the_published_size_a_change_is_itself() -> None:
 def test_a_smaller_encoder_keeps_the_proportions(
     change: str, layers: int, block: int, length: int, expected: str | None
 ) -> None:
-    assert questions.here(change, {"layers": layers, "block_size": block, "length": length}) == expected
+    assert results.here(change, replace(PARAMETERS, layers=layers, block_size=block, length=length)) == expected
 
 
 def test_every_printed_number_and_every_order_has_its_claim_and_no_claim_is_left_over() -> None:
     known = {claim.id: claim for claim in claims.load() if claim.notebook == NOTEBOOK}
-    compared = [c for table in questions.QUESTIONS for c in questions.comparisons(table)] + questions.beyond()
+    compared = [c for table in published.QUESTIONS for c in published.comparisons(table)] + published.beyond()
     assert {c.claim for c in compared} == {name for name, claim in known.items() if claim.kind == "ordering"}
-    assert {n.claim for n in questions.numbers()} == {name for name, claim in known.items() if claim.kind == "number"}
+    assert {n.claim for n in published.numbers()} == {name for name, claim in known.items() if claim.kind == "number"}
 
 
 @each_table
 def test_an_order_is_the_one_that_the_table_prints(table: str) -> None:
     known = {claim.id: claim for claim in claims.load()}
-    printed = {line.change: line.published for line in questions.lines(table)}
-    for c in questions.comparisons(table):
+    printed = {line.change: line.published for line in published.lines(table)}
+    for c in published.comparisons(table):
         better, worse = printed[c.better][c.variant], printed[c.worse][c.variant]
         assert known[c.claim].published == [better, worse]
         assert (better or math.inf) < (worse or 0.0)
@@ -162,19 +165,19 @@ def test_an_order_is_the_one_that_the_table_prints(table: str) -> None:
 
 def test_published_numbers_of_claims_are_the_tables() -> None:
     known = {claim.id: claim for claim in claims.load()}
-    lines = [line for table in questions.QUESTIONS for line in questions.lines(table)]
-    for number in questions.numbers():
+    lines = [line for table in published.QUESTIONS for line in published.lines(table)]
+    for number in published.numbers():
         printed = {line.published[number.variant] for line in lines if line.change == number.change}
         assert printed == {known[number.claim].published}
 
 
 def test_why_a_comparison_is_not_made() -> None:
-    two_layers = {**PARAMETERS, "layers": 2, "rows": {"transnormer-t2": ["early-0"]}}
+    two_layers = replace(PARAMETERS, layers=2, rows={"transnormer-t2": ("early-0",)})
     present = ["transnormer-t2", "transnormer-t2-early-0"]
 
     def why(better: str, worse: str) -> str:
-        comparison = questions.Comparison("claim", better, worse, "transnormer-t2")
-        return questions.why_not(comparison, two_layers, present, "quick")
+        comparison = published.Comparison("claim", better, worse, "transnormer-t2")
+        return results.why_not(comparison, two_layers, present, "quick")
 
     assert why("", "early-0") == ""
     assert why("", "alternating") == "transnormer-t2-alternating is the same model as transnormer-t2 with 2 layers"
@@ -184,22 +187,22 @@ def test_why_a_comparison_is_not_made() -> None:
 
 def test_the_table_shows_ours_beside_the_paper_s_and_nothing_where_nothing_was_run() -> None:
     bits = {"transnormer-t2": [3.0, 3.2], "transnormer-t2-early-0": [3.5, math.inf]}
-    first, *_ = questions.loss_table("table_8", bits, PARAMETERS)
+    first, *_ = results.loss_table("table_8", bits, PARAMETERS)
     assert first["encoder"] == "0 Diag, 4 Norm"
-    assert (first["T1, ours"], first["T2, ours"]) == (None, "3.500 (3.500–3.500, 1 diverged)")
+    assert (first["T1, ours"], first["T2, ours"]) == (None, "3.500 (3.500 to 3.500, 1 diverged)")
     assert (first["T1, Table 8"], first["T2, Table 8"]) == (4.23, 4.48)
-    assert {bits for by in questions.losses("table_9", {}, PARAMETERS).values() for bits in by.values()} == {()}
+    assert {bits for by in results.losses("table_9", {}, PARAMETERS).values() for bits in by.values()} == {()}
 
 
 def test_a_line_of_ours_stands_in_the_table_where_it_was_run() -> None:
     bits = {"transnormer-t2": [3.0], "transnormer-t2-ffn-swish": [3.1]}
-    shown = [line["encoder"] for line in questions.loss_table("table_10", bits, PARAMETERS)]
+    shown = [line["encoder"] for line in results.loss_table("table_10", bits, PARAMETERS)]
     assert shown == ["FFN, GELU", "TransNormer", "FFN, swish"]
 
 
 def test_a_sentence_says_who_is_ahead() -> None:
     bits = {"transnormer-t2": [3.0, 3.1, 3.2], "transnormer-t2-reversed": [3.5, 3.6, 3.71]}
-    (line,) = questions.conclusions("table_9", bits, PARAMETERS)
+    (line,) = results.conclusions("table_9", bits, PARAMETERS)
     assert line.startswith("T2, Norm first, then Diag, against T2 as it is: higher loss; +0.503 bits, 95% in [+0.489")
 
 
@@ -209,19 +212,19 @@ def altered(monkeypatch: pytest.MonkeyPatch, table: str, row: int, value: float)
     rows = [[*cells[:-2], value, value] if number == row else cells for number, cells in enumerate(original.rows)]
     changed = original.model_copy(update={"rows": rows})
     load = tables.load
-    monkeypatch.setattr(tables, "load", lambda name: changed if name == table else load(name))
+    monkeypatch.setattr(tables, "load", lambda paper, name: changed if name == table else load(paper, name))
 
 
 @pytest.mark.parametrize(
     ("table", "row", "value", "sentence"),
     [
-        ("table_8", 1, 3.0, lambda: list(sentences.best_proportion().values()) == [6, 6]),
-        ("table_8", 1, 9.0, lambda: all(sentences.worse_alone().values())),
-        ("table_9", 0, 3.0, lambda: all(sentences.lower_than("table_9", "reversed").values())),
-        ("table_10", 0, 3.0, lambda: all(sentences.lower_than("table_10", "ffn").values())),
-        ("table_11", 2, 9.0, lambda: all(sentences.falls_with_the_block().values())),
-        ("table_12", 0, 3.0, lambda: all(sentences.lower_than("table_12", "alternating").values())),
-        ("table_12", 3, 9.0, lambda: all(len(values) == 1 for values in sentences.transnormer_rows().values())),
+        ("table_8", 1, 3.0, lambda: list(published.best_proportion().values()) == [6, 6]),
+        ("table_8", 1, 9.0, lambda: all(published.worse_alone().values())),
+        ("table_9", 0, 3.0, lambda: all(published.lower_than("table_9", "reversed").values())),
+        ("table_10", 0, 3.0, lambda: all(published.lower_than("table_10", "ffn").values())),
+        ("table_11", 2, 9.0, lambda: all(published.falls_with_the_block().values())),
+        ("table_12", 0, 3.0, lambda: all(published.lower_than("table_12", "alternating").values())),
+        ("table_12", 3, 9.0, lambda: all(len(values) == 1 for values in published.transnormer_rows().values())),
     ],
     ids=["balanced", "alone", "order", "glu", "blocks", "in-turns", "same-model"],
 )
@@ -234,17 +237,17 @@ def test_a_sentence_holds_of_the_printed_table_and_of_no_other(
 
 
 def test_side_by_side_doubles_attention_and_not_the_model() -> None:
-    cost = sentences.parallel_cost()
+    cost = structure.parallel_cost()
     assert cost["attention"] == 2.0
     assert 1.0 < cost["model"] < 1.5
 
 
 def test_a_layer_is_attention_and_glu_each_with_a_norm() -> None:
-    assert sentences.layer_parts() == {
+    assert structure.layer_parts() == {
         "decoder": ["RMSNorm", "attention", "RMSNorm", "GLU"],
         "encoder": ["attention", "RMSNorm", "GLU", "RMSNorm"],
     }
-    assert sentences.norm_attention_difference() < 1e-12
+    assert structure.norm_attention_difference() < 1e-12
 
 
 def test_the_formula_of_norm_attention_is_not_that_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,52 +255,48 @@ def test_the_formula_of_norm_attention_is_not_that_of_another(monkeypatch: pytes
 
     build = attention.build_attention
     monkeypatch.setattr(attention, "build_attention", lambda _, config: build("norm", {**config, "norm": "layer"}))
-    assert sentences.norm_attention_difference() > 1e-3
+    assert structure.norm_attention_difference() > 1e-3
 
 
 @pytest.mark.parametrize("order", ["stages-reversed", "alternating", "parallel"])
 def test_the_stages_are_those_of_no_other_order(monkeypatch: pytest.MonkeyPatch, order: str) -> None:
     from transnormer_lib.models import architectures
 
-    drawn, published = sentences.stages(), architectures.published
+    drawn, published_model = structure.stages(), architectures.published
     assert set(drawn.values()) == {"3 diag, 3 norm", "6 diag, 6 norm"}
-    monkeypatch.setattr(architectures, "published", lambda name, kind: published(name, kind, arrangement=order))
-    assert set(sentences.stages().values()).isdisjoint(drawn.values())
+    monkeypatch.setattr(architectures, "published", lambda name, kind: published_model(name, kind, arrangement=order))
+    assert set(structure.stages().values()).isdisjoint(drawn.values())
 
 
 def test_a_larger_block_costs_a_little_more() -> None:
-    assert 1.0 < sentences.block_cost() < 1.02
+    assert 1.0 < structure.block_cost() < 1.02
 
 
 def test_a_table_without_a_number_supports_no_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    from transnormer_lib.studies.ablations.questions import Line
 
-    empty = [Line("", {"transnormer-t1": None, "transnormer-t2": 1.0}), Line("ffn", dict.fromkeys(study.VARIANTS, 2.0))]
-    monkeypatch.setattr(questions, "lines", lambda table: empty)
+    empty = [published.Line("", {"transnormer-t1": None, "transnormer-t2": 1.0})]
+    empty.append(published.Line("ffn", dict.fromkeys(VARIANTS, 2.0)))
+    monkeypatch.setattr(published, "lines", lambda table: empty)
     with pytest.raises(ValueError, match="table_10: prints no perplexity of transnormer-t1 for 'TransNormer itself'"):
-        sentences.lower_than("table_10", "ffn")
+        published.lower_than("table_10", "ffn")
 
 
 def test_a_number_that_is_met_keeps_the_order() -> None:
     known = {claim.id: claim for claim in claims.load()}
-    lines = {line.change: line.published for table in questions.QUESTIONS for line in questions.lines(table)}
-    for number in questions.numbers():
+    lines = {line.change: line.published for table in published.QUESTIONS for line in published.lines(table)}
+    for number in published.numbers():
         claim, base = known[number.claim], lines[""][number.variant]
         assert claim.tolerance is not None
         assert base is not None
         assert claim.tolerance <= abs(float(claim.published) - base) / 2 + 1e-9  # type: ignore[arg-type]
 
 
-def test_what_was_measured_keeps_the_order_of_the_runs() -> None:
-    configs = study.runs(PARAMETERS)
+def test_losses_are_given_by_row_in_the_order_of_the_seeds() -> None:
+    parameters = replace(PARAMETERS, seeds=(1, 0))
     records = [
-        {"status": "finished", "validation": [{"bits_per_token": float(n)}], "parameters": 7, "seconds": 1.0}
-        for n in range(len(configs))
+        {"status": "finished", "validation": [{"bits_per_token": float(n)}]} for n in range(len(study.runs(parameters)))
     ]
     records[3]["status"] = "diverged"
-    measured = study.measured(PARAMETERS, records)
-    assert [(m.row, m.seed) for m in measured] == [
-        (config.name.removeprefix("masked-").rsplit("-seed", 1)[0], config.seed) for config in configs
-    ]
-    assert [m.validation for m in measured[:4]] == [0.0, 1.0, 2.0, math.inf]
-    assert dataclasses.asdict(measured[0])["seconds"] == 1.0
+    bits = results.bits(parameters, records)
+    assert list(bits) == study.rows(parameters)
+    assert [bits[row] for row in list(bits)[:3]] == [[1.0, 0.0], [math.inf, 2.0], [5.0, 4.0]]

@@ -1,22 +1,133 @@
-"""What Section 5.4 says of Tables 8 to 12 in sentences, and what Figure 3 draws, recomputed.
+"""What Tables 8 to 12 print: their rows as changes to TransNormer, their orderings, and Section 5.4's sentences.
 
-The sentences about losses are held against the printed tables, those about cost against the operations of the models
-at the published size, the figure against models that the library builds.
+The published encoder has 12 layers and blocks of 64 tokens. A change is named at that size: "early-3" of 12 layers,
+"block-32" of 512 tokens; "" is TransNormer itself.
 """
 
-from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
-from transnormer_lib.models.config import Kind
+from transnormer_lib.choices import VARIANTS
 from transnormer_lib.papers import tables
-from transnormer_lib.studies.ablations.runs import VARIANTS
 
-if TYPE_CHECKING:
-    from transnormer_lib.models.language_model import LanguageModel
+# The question behind each table, in the paper's order.
+QUESTIONS: Mapping[str, str] = {
+    "table_8": "How many layers should look at neighbours only?",
+    "table_9": "Which of the two comes first?",
+    "table_10": "FFN or GLU?",
+    "table_11": "How large a neighbourhood?",
+    "table_12": "Both attentions in one layer?",
+}
 
-_COLUMNS = ("t1", "t2")
-# Sequences of the published encoder (Table 13).
-_LENGTH = 512
+_APPROACHES: Mapping[str, str] = {
+    "alternating, Diag then Norm": "alternating",
+    "alternating, Norm then Diag": "alternating-reversed",
+    "parallel": "parallel",
+    "TransNormer": "",
+}
+
+EARLY, BLOCK = 6, 64  # of the published encoder: Section 5.4 and Table 13
+WHOLE = "block-512"  # a block that is the whole sequence
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a table: the change at the published size, and what was published of each variant."""
+
+    change: str  # "" for TransNormer as it is; "early-3" of 12 layers, "block-32" of 512 tokens
+    published: Mapping[str, float | None]  # perplexity by variant; None: a comparison of ours
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A claim that one row has a lower loss than another: changes at the published size, "" for TransNormer."""
+
+    claim: str
+    better: str
+    worse: str
+    variant: str
+
+
+@dataclass(frozen=True)
+class Number:
+    """A claim about the perplexity of one row: a variant with a change at the published size."""
+
+    claim: str
+    variant: str
+    change: str
+
+
+def published_change(table: str, record: Mapping[str, Any]) -> str:
+    """The change that a row of the published table makes to TransNormer, at the published size."""
+    if table == "table_8":
+        return "" if record["diag_layers"] == EARLY else f"early-{record['diag_layers']}"
+    if table == "table_9":
+        return "reversed" if record["early"] == "NormAttention" else ""
+    if table == "table_10":
+        return "ffn" if record["feed_forward"] == "FFN" else ""
+    if table == "table_11":
+        return "" if record["block_size"] == BLOCK else f"block-{record['block_size']}"
+    return _APPROACHES[record["approach"]]
+
+
+def lines(table: str) -> list[Line]:
+    """The lines of a published table in its order, then the comparisons that this project adds to it."""
+    printed = [
+        Line(published_change(table, record), {variant: record[variant[-2:]] for variant in VARIANTS})
+        for record in tables.load("transnormer", table).records()
+    ]
+    nothing = dict.fromkeys(VARIANTS)
+    own = {"table_10": ("ffn-swish", "glu-identity"), "table_11": (WHOLE,), "table_12": ("wide",)}
+    return printed + [Line(change, nothing) for change in own.get(table, ())]
+
+
+def comparisons(table: str) -> list[Comparison]:
+    """The orderings that a table prints, TransNormer against each other row, in the paper's direction."""
+    found = []
+    for variant in VARIANTS:
+        base, others = _base_and_others(table, variant)
+        for change, value in others.items():
+            better, worse = (change, "") if value < base else ("", change)
+            found.append(Comparison(f"{_claim(table, variant, change)}-order", better, worse, variant))
+    return found
+
+
+def beyond() -> list[Comparison]:
+    """The orderings that this project adds, all of T2."""
+    added = (
+        ("gate", "", "ffn-swish"),
+        ("ffn-activation", "ffn-swish", "ffn"),
+        ("swish", "", "glu-identity"),
+        ("whole-block", WHOLE, "block-128"),
+        ("wide", "wide", "parallel"),
+    )
+    return [Comparison(f"ablation-t2-{name}", better, worse, VARIANTS[1]) for name, better, worse in added]
+
+
+def numbers() -> list[Number]:
+    """Every printed perplexity but those of TransNormer itself, which notebook 05 judges."""
+    places = [(table, variant) for table in QUESTIONS for variant in VARIANTS]
+    return [
+        Number(_claim(table, variant, change), variant, change)
+        for table, variant in places
+        for change in _base_and_others(table, variant)[1]
+    ]
+
+
+def _claim(table: str, variant: str, change: str) -> str:
+    return f"{table.replace('_', '-')}-{variant[-2:]}-{change}"
+
+
+def _base_and_others(table: str, variant: str) -> tuple[float, dict[str, float]]:
+    """The published perplexity of TransNormer, and those of the table's other rows by change."""
+    values = {line.change: line.published[variant] for line in lines(table)}
+    printed = {change: value for change, value in values.items() if value is not None}
+    return printed.pop(""), printed
+
+
+# --- Section 5.4's sentences, from the printed numbers ---
 
 
 def _column(table: str, column: str) -> list[tuple[dict[str, Any], float]]:
@@ -26,14 +137,14 @@ def _column(table: str, column: str) -> list[tuple[dict[str, Any], float]]:
 
 def best_proportion() -> dict[str, int]:
     """How many of the 12 layers are DiagAttention in the row of Table 8 with the lowest perplexity, by variant."""
-    best = {name: min(_column("table_8", name), key=lambda row: row[1])[0] for name in _COLUMNS}
+    best = {name: min(_column("table_8", name), key=lambda row: row[1])[0] for name in ("t1", "t2")}
     return {name: row["diag_layers"] for name, row in best.items()}
 
 
 def worse_alone() -> dict[str, bool]:
     """Whether both models of one attention alone have a higher perplexity than every mixture in Table 8."""
     found = {}
-    for name in _COLUMNS:
+    for name in ("t1", "t2"):
         alone = [value for row, value in _column("table_8", name) if 0 in (row["diag_layers"], row["norm_layers"])]
         mixed = [value for row, value in _column("table_8", name) if 0 not in (row["diag_layers"], row["norm_layers"])]
         found[name] = min(alone) > max(mixed)
@@ -42,8 +153,6 @@ def worse_alone() -> dict[str, bool]:
 
 def lower_than(table: str, *changes: str) -> dict[str, bool]:
     """Whether the table prints a lower perplexity for TransNormer than for each of ``changes``, by variant."""
-    from transnormer_lib.studies.ablations.questions import lines
-
     found = {}
     for variant in VARIANTS:
         printed = {line.change: line.published[variant] for line in lines(table)}
@@ -56,7 +165,7 @@ def lower_than(table: str, *changes: str) -> dict[str, bool]:
 def falls_with_the_block() -> dict[str, bool]:
     """Whether every larger block of Table 11 has a lower perplexity, by variant."""
     found = {}
-    for name in _COLUMNS:
+    for name in ("t1", "t2"):
         values = [value for _, value in _column("table_11", name)]  # blocks of 32, 64, 128
         found[name] = all(after < before for before, after in pairwise(values))
     return found
@@ -64,140 +173,8 @@ def falls_with_the_block() -> dict[str, bool]:
 
 def transnormer_rows() -> dict[str, list[float]]:
     """The perplexities that Tables 8 to 12 print for TransNormer itself, each value once, by variant."""
-    from transnormer_lib.studies.ablations.questions import QUESTIONS, lines
-
     found: dict[str, list[float]] = {}
     for variant in VARIANTS:
         values = [line.published[variant] for table in QUESTIONS for line in lines(table) if not line.change]
         found[variant[-2:]] = sorted({value for value in values if value is not None})
     return found
-
-
-def diag_cost_ratios() -> list[float]:
-    """Operations of the published encoder's DiagAttention with blocks of 64 and 128 tokens over those with half."""
-    from transnormer_lib.attention import build_attention
-
-    operations = []
-    for block in (32, 64, 128):
-        diag = build_attention("diag", {"heads": 12, "head_dim": 64, "block_size": block})
-        operations.append(diag.flops(_LENGTH))
-    return [after / before for before, after in pairwise(operations)]
-
-
-def parallel_cost() -> dict[str, float]:
-    """What the published encoder costs with both attentions in every layer, over TransNormer T2, at 512 tokens.
-
-    ``attention``: operations of the attention layers, projections included; ``model``: of the whole forward pass;
-    ``parameters``: of the whole encoder.
-    """
-    from transnormer_lib.models.architectures import published
-    from transnormer_lib.models.flops import attention_flops, forward_flops
-    from transnormer_lib.models.language_model import count_parameters
-
-    alone, both = (published("transnormer-t2", "encoder", arrangement=name) for name in ("stages", "parallel"))
-    return {
-        "attention": attention_flops(both, _LENGTH) / attention_flops(alone, _LENGTH),
-        "model": forward_flops(both, _LENGTH) / forward_flops(alone, _LENGTH),
-        "parameters": count_parameters(both) / count_parameters(alone),
-    }
-
-
-def block_cost() -> float:
-    """Operations of the published encoder with blocks of 128 tokens over those with 64, on 512 tokens."""
-    from transnormer_lib.models.architectures import published
-    from transnormer_lib.models.flops import forward_flops
-
-    small, large = (published("transnormer-t2", "encoder", block_size=size) for size in (64, 128))
-    return forward_flops(large, _LENGTH) / forward_flops(small, _LENGTH)
-
-
-def stages() -> dict[str, str]:
-    """The attention of the published models' layers, first layer first, as ``6 diag, 6 norm``, by variant and kind.
-
-    Read off the models, built without content.
-    """
-    import torch
-
-    from transnormer_lib.models.architectures import published
-    from transnormer_lib.models.language_model import LanguageModel
-
-    found = {}
-    for variant in VARIANTS:
-        for kind in get_args(Kind):
-            with torch.device("meta"):
-                model = LanguageModel(published(variant, kind))
-            names = ["+".join(mechanism.name for mechanism in block.mechanisms) for block in model.stack()]
-            groups = [(name, len(list(of))) for name, of in groupby(names)]
-            found[f"{variant[-2:]} {kind}"] = ", ".join(f"{count} {name}" for name, count in groups)
-    return found
-
-
-def layer_parts() -> dict[str, list[str]]:
-    """The parts of a layer in the order in which a forward pass runs them, attention by its kind: decoder, encoder.
-
-    Read off small models of both variants by running them. Raises ValueError where layers of a kind differ.
-    """
-    import torch
-
-    from transnormer_lib.analysis.anatomy import anatomy
-
-    found: dict[str, list[str]] = {}
-    for kind in get_args(Kind):
-        layers = []
-        for variant in VARIANTS:
-            by_layer: dict[int, list[str]] = {}
-            for part in anatomy(_small(variant, kind), torch.zeros(1, 16, dtype=torch.long)):
-                if part.layer is not None:
-                    name = "attention" if part.name in ("DiagAttention", "NormAttention") else part.name
-                    by_layer.setdefault(part.layer, []).append(name)
-            layers += list(by_layer.values())
-        if any(layer != layers[0] for layer in layers):
-            raise ValueError(f"kind={kind!r}: the layers differ: {layers}")
-        found[kind] = layers[0]
-    return found
-
-
-def leak_between_blocks() -> float:
-    """Largest change in another block of a small built model's DiagAttention when one block's input is replaced."""
-    from transnormer_lib.analysis import dilution
-
-    models = [_small(variant, kind) for variant in VARIANTS for kind in get_args(Kind)]
-    return max(dilution.leak_between_blocks(model, 16) for model in models)
-
-
-def norm_cost_ratio() -> float:
-    """Operations of NormAttention on 65,536 tokens over those on 1,024."""
-    from transnormer_lib.attention import build_attention
-
-    norm = build_attention("norm", {"heads": 12, "head_dim": 64})
-    return norm.flops(65_536) / norm.flops(1_024)
-
-
-def _small(variant: str, kind: Kind) -> "LanguageModel":
-    """A TransNormer of 4 layers that reads 16 tokens in blocks of 4."""
-    from transnormer_lib.models.architectures import architecture
-    from transnormer_lib.models.language_model import build_model
-
-    size: dict[str, Any] = {"vocab_size": 11, "max_length": 16, "dim": 16, "heads": 2, "layers": 4, "block_size": 4}
-    return build_model(architecture(variant, kind=kind, **size), seed=0)
-
-
-def norm_attention_difference(length: int = 48, seed: int = 0) -> float:
-    """Largest difference between NormAttention and Figure 3's formula, norm(φ(Q) [φ(K)ᵀ V]), in float64.
-
-    With T1's φ = elu and T2's 1+elu; the norm is RMSNorm over the embedding (Equations 14 and 15), written out here.
-    """
-    import torch
-
-    from transnormer_lib.attention import build_attention
-
-    heads, head_dim, eps = 4, 8, 1e-8
-    generator, largest = torch.Generator().manual_seed(seed), 0.0
-    q, k, v = torch.randn(3, 1, heads, length, head_dim, generator=generator, dtype=torch.float64)
-    for phi, above in (("elu", 0.0), ("1+elu", 1.0)):
-        norm = build_attention("norm", {"heads": heads, "head_dim": head_dim, "phi": phi, "eps": eps})
-        phi_q, phi_k = (above + torch.nn.functional.elu(x) for x in (q, k))
-        product = (phi_q @ (phi_k.mT @ v)).transpose(1, 2).flatten(2)  # [B, N, H·D]
-        normed = product / (product.square().mean(-1, keepdim=True) + eps).sqrt()
-        largest = max(largest, float((norm(q, k, v).transpose(1, 2).flatten(2) - normed).abs().max()))
-    return largest

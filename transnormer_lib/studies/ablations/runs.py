@@ -5,20 +5,19 @@ A row is a variant, ``transnormer-t1`` or ``-t2``, alone or followed by a change
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from transnormer_lib.choices import VARIANTS
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
 from transnormer_lib.studies.common import language_models
-from transnormer_lib.studies.common.language_models import bits_of, grid
+from transnormer_lib.studies.common.language_models import grid
 from transnormer_lib.training.config import RunConfig
 
 if TYPE_CHECKING:
-    from transnormer_lib.training.store import RunStore
-
-VARIANTS = ("transnormer-t1", "transnormer-t2")
+    pass
 
 # What may be changed, with the number K where there is one.
 CHANGES: Mapping[str, str] = {
@@ -114,28 +113,3 @@ def run(name: str, seed: int, parameters: Parameters) -> RunConfig:
 def runs(parameters: Parameters) -> list[RunConfig]:
     """One run per row and seed, rows first."""
     return [run(name, seed, parameters) for name, seed in grid(rows(parameters), parameters.seeds)]
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One run: its loss in bits per selected token, infinite where it diverged."""
-
-    row: str
-    seed: int
-    validation: float
-    parameters: int
-    seconds: float  # of training
-
-
-def measure(parameters: Parameters, store: "RunStore") -> list[Measured]:
-    """Train or load every run."""
-    return measured(parameters, [store.get(config).record for config in runs(parameters)])
-
-
-def measured(parameters: Parameters, records: Sequence[Mapping[str, Any]]) -> list[Measured]:
-    """What the records of all runs say, in the order of :func:`runs`."""
-    places = grid(rows(parameters), parameters.seeds)
-    return [
-        Measured(name, seed, bits_of(record), record["parameters"], record["seconds"])
-        for (name, seed), record in zip(places, records, strict=True)
-    ]

@@ -1,0 +1,253 @@
+"""What the runs say about Tables 8 to 12: each table's losses beside the printed perplexities, in words and pictures.
+
+A smaller encoder keeps the published proportions: 3 of 12 layers become 1 of 4, and where blocks of 8 replace blocks
+of 64, blocks of 4 replace blocks of 32.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from transnormer_lib.analysis import seeds
+from transnormer_lib.choices import VARIANTS
+from transnormer_lib.ledger.kept import Kept
+from transnormer_lib.ledger.verdicts import VERDICTS
+from transnormer_lib.papers import tables
+from transnormer_lib.show import figures
+from transnormer_lib.show.lists import show_list
+from transnormer_lib.show.tables import show_table
+from transnormer_lib.studies.ablations import figures as draw
+from transnormer_lib.studies.ablations import published as printed
+from transnormer_lib.studies.ablations import runs as study
+from transnormer_lib.studies.ablations.published import BLOCK, WHOLE, Comparison, Line
+from transnormer_lib.studies.ablations.runs import Parameters
+from transnormer_lib.studies.common import figures as common_figures
+from transnormer_lib.studies.common import language_models, row_losses
+from transnormer_lib.studies.common.language_models import bits_of, grid
+from transnormer_lib.studies.common.parameters import read
+
+if TYPE_CHECKING:
+    from transnormer_lib.training.store import RunStore
+
+# Loss in bits per selected token by row: one value per seed, inf where the run diverged.
+Bits = Mapping[str, Sequence[float]]
+_LAYERS = 12  # of the published encoder
+
+
+def train(parameters: Parameters, store: "RunStore") -> list[Mapping[str, Any]]:
+    """Train or load every run; their records, in the order of the runs."""
+    return [store.get(config).record for config in study.runs(parameters)]
+
+
+def bits(parameters: Parameters, records: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """The losses by row in the order of the seeds, from the records of all runs."""
+    places = grid(study.rows(parameters), parameters.seeds)
+    of = {place: bits_of(record) for place, record in zip(places, records, strict=True)}
+    return {row: [of[row, seed] for seed in sorted(parameters.seeds)] for row in study.rows(parameters)}
+
+
+def here(change: str, parameters: Parameters) -> str | None:
+    """A change at the published size as it is at the size of these parameters; None where it has no counterpart."""
+    name, _, number = change.rpartition("-")
+    if name not in ("early", "block"):
+        return change
+    if change == WHOLE:
+        return f"block-{parameters.length}"
+    unit, whole = (parameters.layers, _LAYERS) if name == "early" else (parameters.block_size, BLOCK)
+    scaled, left = divmod(int(number) * unit, whole)
+    return None if left or (name == "block" and not 1 <= scaled <= parameters.length) else f"{name}-{scaled}"
+
+
+def row_name(variant: str, change: str, parameters: Parameters) -> str | None:
+    """The study's row of a variant with a change at the published size; None where there can be none."""
+    ours = here(change, parameters)
+    return None if ours is None else f"{variant}-{ours}" if ours else variant
+
+
+def why_not(comparison: Comparison, parameters: Parameters, present: Sequence[str], scale: str) -> str:
+    """Why a comparison cannot be made from the rows that are ``present``; empty where it can."""
+    missing = []
+    for change in (comparison.better, comparison.worse):
+        name = row_name(comparison.variant, change, parameters)
+        if name is None:
+            return f"{change} of the published size has no counterpart in {parameters.layers} layers of these sizes"
+        if name not in present:
+            same = [other for other in present if other != name and _same_model(name, other, parameters)]
+            if same:
+                return f"{name} is the same model as {same[0]} with {parameters.layers} layers"
+            missing.append(name)
+    return row_losses.untrained(missing, scale) if missing else ""
+
+
+def _same_model(name: str, other: str, parameters: Parameters) -> bool:
+    return study.model(name, parameters) == study.model(other, parameters)
+
+
+def label(change: str, parameters: Parameters) -> str:
+    """A line's name for a reader, with the numbers of this size."""
+    ours = here(change, parameters)
+    layers = parameters.layers if ours is not None else _LAYERS
+    name, _, number = (change if ours is None else ours).rpartition("-")
+    if name == "early":
+        of = "" if ours is not None else f" (of {layers})"
+        return f"{number} Diag, {layers - int(number)} Norm{of}"
+    if name == "block":
+        whole = " (the whole sequence)" if ours is not None and int(number) >= parameters.length else ""
+        return f"blocks of {number}{whole}"
+    return _LABELS[change]
+
+
+_LABELS: Mapping[str, str] = {
+    "": "TransNormer",
+    "reversed": "Norm first, then Diag",
+    "ffn": "FFN, GELU",
+    "ffn-swish": "FFN, swish",
+    "glu-identity": "GLU without activation",
+    "alternating": "in turns, Diag first",
+    "alternating-reversed": "in turns, Norm first",
+    "parallel": "side by side in every layer",
+    "wide": "a wider GLU, as many weights as side by side",
+}
+
+
+def shown(table: str, bits: Bits, parameters: Parameters) -> list[Line]:
+    """The lines of a table that have something to show: printed numbers, or losses of ours."""
+    return [
+        line
+        for line in printed.lines(table)
+        if any(value is not None for value in line.published.values())
+        or any(row_name(variant, line.change, parameters) in bits for variant in VARIANTS)
+    ]
+
+
+def losses(table: str, bits: Bits, parameters: Parameters) -> dict[str, dict[str, Sequence[float]]]:
+    """The losses of every line that is shown, by its label and variant; none where nothing was run."""
+    return {
+        label(line.change, parameters): {
+            variant: bits.get(row_name(variant, line.change, parameters) or "", ()) for variant in VARIANTS
+        }
+        for line in shown(table, bits, parameters)
+    }
+
+
+def published(table: str, bits: Bits, parameters: Parameters) -> dict[str, Mapping[str, float | None]]:
+    """The printed perplexities of the same lines."""
+    return {label(line.change, parameters): line.published for line in shown(table, bits, parameters)}
+
+
+def loss_table(table: str, bits: Bits, parameters: Parameters) -> list[dict[str, Any]]:
+    """One line per line that is shown: our losses per variant, mean and range, and the paper's perplexities."""
+    heading, found = tables.load("transnormer", table).locus, []
+    theirs_of = published(table, bits, parameters)
+    for name, by_variant in losses(table, bits, parameters).items():
+        ours: dict[str, Any] = {
+            f"{variant[-2:].upper()}, ours": f"{seeds.mean(mine):.3f} ({seeds.spread(mine, 3)})" if mine else None
+            for variant, mine in by_variant.items()
+        }
+        theirs = {f"{variant[-2:].upper()}, {heading}": value for variant, value in theirs_of[name].items()}
+        found.append({"encoder": name} | ours | theirs)
+    return found
+
+
+def conclusions(table: str, bits: Bits, parameters: Parameters) -> list[str]:
+    """What the losses say to the table's question: each other line against TransNormer, in sentences."""
+    said = []
+    for variant in VARIANTS:
+        base, short = bits.get(variant), variant[-2:].upper()
+        for line in printed.lines(table):
+            mine = bits.get(row_name(variant, line.change, parameters) or "")
+            if line.change and base is not None and mine is not None:
+                names = f"{short}, {label(line.change, parameters)},", f"{short} as it is"
+                said.append(row_losses.compared(*names, dict(zip(names, (mine, base), strict=True))))
+    return said
+
+
+def show(
+    table: str,
+    bits: Bits,
+    parameters: Parameters,
+    floors: Mapping[str, float],
+    *,
+    unit: str,
+    preset: str,
+) -> None:
+    """Display one question answered by the losses ``bits``: by row one value per seed, infinite where it diverged.
+
+    ``parameters`` are those of the runs, ``preset`` names their scale, ``floors`` are drawn beside them.
+    """
+    locus, question = tables.load("transnormer", table).locus, printed.QUESTIONS[table]
+    over = f"{len(parameters.seeds)} seeds, preset {preset}"
+    by_line = losses(table, bits, parameters)
+    headings = [f"{variant[-2:].upper()}, {locus}" for variant in VARIANTS]
+    show_table(
+        loss_table(table, bits, parameters),
+        caption=f"{question} Validation loss in {unit}: mean (range) over {over}.",
+        published=headings,
+        note=f"{locus}: perplexity of the published models. Means are over the runs that did not diverge.",
+    )
+    means = [
+        f"{label}, {variant[-2:].upper()}: {seeds.mean(mine):.2f}"
+        for label, by_variant in by_line.items()
+        for variant, mine in by_variant.items()
+        if mine
+    ]
+    figures.show(
+        draw.question(by_line, published(table, bits, parameters), floors, unit=unit),
+        name=f"{table.replace('_', '-')}-{preset}",
+        caption=f"{question} Left: validation loss of every run ({over}), a bar at the mean. Right: the perplexities "
+        f"of {locus}. The two have different units, so the order is what compares. A line without points on "
+        "the left was not run at this scale.",
+        alt=f"Mean loss in {unit}. " + ("; ".join(means) or "Nothing was run") + ".",
+    )
+    show_list(conclusions(table, bits, parameters))
+
+
+def show_controls(
+    bits: Bits,
+    parameters: Parameters,
+    floors: Mapping[str, float],
+    *,
+    unit: str,
+    preset: str,
+) -> None:
+    """Display TransNormer as it is beside the controls: the losses of their runs, and the sentences they support."""
+    mine = {row: bits[row] for row in (*VARIANTS, *parameters.controls) if row in bits}
+    over = f"{len(parameters.seeds)} seeds, preset {preset}"
+    figures.show(
+        common_figures.losses(mine, floors, unit=unit),
+        name=f"controls-{preset}",
+        caption=f"Validation loss of every run ({over}): TransNormer as it is, and softmax and 1+elu attention in its "
+        "surroundings. Points are runs, the line is their range, the bar their mean.",
+        alt=f"Mean loss in {unit}. " + ", ".join(f"{row} {seeds.mean(b):.2f}" for row, b in mine.items()),
+    )
+    pairs = [(variant, control) for control in parameters.controls for variant in filter(mine.get, VARIANTS)]
+    show_list([row_losses.compared(variant, control, mine) for variant, control in pairs])
+
+
+def show_kept_controls(found: Kept) -> None:
+    """TransNormer beside its controls, by the runs that were kept of a larger scale."""
+    parameters = read(Parameters, found.parameters)
+    unit = language_models.unit(parameters)
+    show_controls(_kept_bits(found), parameters, {}, unit=unit, preset=found.preset)
+
+
+def show_kept(table: str, found: Kept) -> None:
+    """The question answered by the runs that were kept of a larger scale."""
+    parameters = read(Parameters, found.parameters)
+    unit = language_models.unit(parameters)
+    show(table, _kept_bits(found), parameters, {}, unit=unit, preset=found.preset)
+
+
+def _kept_bits(found: Kept) -> dict[str, list[float]]:
+    return bits(read(Parameters, found.parameters), found.runs)
+
+
+def show_verdicts(found: Kept) -> None:
+    """The claims that the kept runs judged, with their verdicts there: failures first."""
+    judged = [claim for claim in found.claims if claim["kind"] == "ordering" and claim["verdict"] != "not run"]
+    show_table(
+        [
+            {"claim": claim["statement"], "verdict": claim["verdict"], "where": claim["locus"]}
+            for claim in sorted(judged, key=lambda claim: VERDICTS.index(claim["verdict"]))
+        ],
+        caption=f"Verdicts on the orderings at the preset {found.preset}, as they were kept.",
+    )
