@@ -62,8 +62,8 @@ def prints(table: str, column: str, value: float | None, **labels: Any) -> Mutat
     def mutate(patch: pytest.MonkeyPatch) -> None:
         real = tables.load
 
-        def load(name: str) -> tables.PublishedTable:
-            found = real(name)
+        def load(paper: str, name: str) -> tables.PublishedTable:
+            found = real(paper, name)
             if name != table:
                 return found
             at = [c.name for c in found.columns]
@@ -86,7 +86,7 @@ def says(source: str, model: str, name: str, value: Any) -> Mutation:
     def mutate(patch: pytest.MonkeyPatch) -> None:
         assert settings.said("transnormer", source, model, name) != value  # type: ignore[arg-type]
         real = settings.said
-        patch.setattr(settings, "said", lambda *asked: value if asked == (source, model, name) else real(*asked))
+        patch.setattr(settings, "said", lambda *asked: value if asked[1:] == (source, model, name) else real(*asked))
 
     return mutate
 
@@ -146,7 +146,7 @@ def reports(**changed: Callable[[dict[str, float]], float]) -> Mutation:
 def enlarges(task: str, factor: float) -> Mutation:
     """The parameters of the released T2 on one task of the arena, times a factor."""
     real = arena.parameters_of
-    released = study.run(task, "transnormer-t2", 0, {**arena._PARAMETERS, "recipe": "released"})
+    released = study.run(task, "transnormer-t2", 0, study.recipe_parameters("released", {}))
     return puts(arena, "parameters_of", lambda run: round(real(run) * (factor if run == released else 1)))
 
 
@@ -159,7 +159,7 @@ def grown(real: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, w: int) 
 def changes_ablation(activation: str) -> Mutation:
     """Table 10's FFN with another activation."""
     return lambda patch: patch.setitem(
-        ablations._FIELDS,
+        ablations.FIELDS,
         "ffn",
         {"feed_forward": "ffn", "activation": activation},
     )

@@ -13,7 +13,7 @@ from transnormer_lib.papers.discrepancies import Discrepancy
 from transnormer_lib.studies.what_the_paper_leaves_out import cards as register_cards
 from transnormer_lib.studies.what_the_paper_leaves_out.cards import card_html, show_cards, summary, value_text
 from transnormer_lib.studies.what_the_paper_leaves_out.register import Effect, Found
-from transnormer_lib.studies.what_the_paper_leaves_out.runs import Trained
+from transnormer_lib.studies.what_the_paper_leaves_out.results import Trained
 
 NOTEBOOK = Path(__file__).resolve().parents[3] / "notebooks" / "10_what_the_paper_leaves_out.ipynb"
 ENTRY = Discrepancy(

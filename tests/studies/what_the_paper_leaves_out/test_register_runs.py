@@ -1,6 +1,6 @@
 """The trained choices of the register: what each pair differs in, and notebook 05's runs."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,13 +11,15 @@ from transnormer_lib import studies
 from transnormer_lib.project import Project
 from transnormer_lib.report.parameters import resolve
 from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
+from transnormer_lib.studies.common.parameters import read
+from transnormer_lib.studies.what_the_paper_leaves_out import results
 from transnormer_lib.studies.what_the_paper_leaves_out import runs as study
-from transnormer_lib.studies.what_the_paper_leaves_out.runs import Trained
+from transnormer_lib.studies.what_the_paper_leaves_out.results import Trained
 from transnormer_lib.training.store import RunStore
 
 PROJECT = Project(Path(__file__).resolve().parents[3])
 OURS, BASE = "10_what_the_paper_leaves_out", "05_bidirectional_lm"
-QUICK = resolve(PROJECT, "quick", OURS)
+QUICK = read(study.Parameters, resolve(PROJECT, "quick", OURS))
 
 
 @pytest.mark.parametrize("preset", PROJECT.presets)
@@ -64,7 +66,7 @@ def test_epsilon_outside_is_outside_in_every_norm_and_the_base_is_left_alone() -
 
 def test_an_unknown_comparison_is_refused() -> None:
     with pytest.raises(ValueError, match="comparisons='rotations': must be one of rotation, "):
-        study.rows(QUICK | {"comparisons": ["rotations"]})
+        study.rows(replace(QUICK, comparisons=("rotations",)))
 
 
 @pytest.mark.parametrize(
@@ -72,9 +74,9 @@ def test_an_unknown_comparison_is_refused() -> None:
     [([1.1, 1.2, 1.3], True), ([0.9, 1.0, 1.1], True), ([0.9, 1.1, 1.2], False), ([1.0, 2.0, float("inf")], False)],
     ids=["worse", "better", "mixed", "diverged"],
 )
-def test_a_difference_is_told_apart_where_its_interval_leaves_out_zero(other: list[float], apart: bool) -> None:
+def test_a_difference_is_distinguishable_where_its_interval_leaves_out_zero(other: list[float], apart: bool) -> None:
     trained = Trained("rotation", "a", "b", {"a": [1.0, 1.1, 1.21], "b": other})
-    assert trained.told_apart is apart
+    assert trained.distinguishable is apart
     assert ("not told apart" in trained.sentence() or "no interval" in trained.sentence()) is not apart
 
 
@@ -82,7 +84,7 @@ def test_the_difference_is_the_other_choice_less_ours() -> None:
     trained = Trained("rotation", "a", "b", {"a": [1.0, 1.0], "b": [1.5, 1.7]})
     assert trained.change is not None
     assert trained.change.mean == pytest.approx(0.6)
-    (line,) = study.table({"rotation": trained})
+    (line,) = results.table({"rotation": trained})
     assert line["difference"] == pytest.approx(0.6)
 
 
@@ -94,5 +96,5 @@ def test_losses_are_read_from_the_store_row_by_row() -> None:
         loss = float(len(asked))
         return SimpleNamespace(record={"status": "finished", "validation": [{"bits_per_token": loss}]})
 
-    found = study.measure(QUICK | {"comparisons": ["rotation"]}, cast(RunStore, SimpleNamespace(get=get)))
+    found = results.measure(replace(QUICK, comparisons=("rotation",)), cast(RunStore, SimpleNamespace(get=get)))
     assert found["rotation"].bits == {"transnormer-t2": [1, 2, 3, 4, 5], "transnormer-t2+lrpe": [6, 7, 8, 9, 10]}

@@ -12,9 +12,9 @@ from transnormer_lib.papers.discrepancies import Discrepancy, by_id
 from transnormer_lib.show.cards import output_styles
 from transnormer_lib.show.formulas import text_with_math
 from transnormer_lib.studies.what_the_paper_leaves_out import register
-from transnormer_lib.studies.what_the_paper_leaves_out import runs as register_runs
+from transnormer_lib.studies.what_the_paper_leaves_out import results as trained_results
 from transnormer_lib.studies.what_the_paper_leaves_out.register import Found
-from transnormer_lib.studies.what_the_paper_leaves_out.runs import Trained
+from transnormer_lib.studies.what_the_paper_leaves_out.results import Trained
 
 _DIGITS = 4
 
@@ -49,7 +49,7 @@ def trained_rows(trained: Mapping[str, Trained]) -> list[dict[str, Any]]:
     """One line per comparison: its entry, the difference, whether it is told from zero, and both losses."""
     named = {entry.trained: entry.id for entry in by_id("transnormer").values() if entry.trained}
     lines = []
-    for line in register_runs.table(trained):
+    for line in trained_results.table(trained):
         choice = line.pop("choice")
         lines.append({"entry": named.get(choice, f"the whole {choice}"), **line})
     return lines

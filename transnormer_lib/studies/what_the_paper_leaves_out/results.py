@@ -1,0 +1,71 @@
+"""What the trained choices show: the loss with the other choice minus the loss with ours, paired by seed."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from transnormer_lib.analysis import seeds
+from transnormer_lib.studies.common import language_models, row_losses
+from transnormer_lib.studies.what_the_paper_leaves_out.runs import COMPARISONS, Parameters, rows, runs
+
+if TYPE_CHECKING:
+    from transnormer_lib.training.store import RunStore
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One comparison: bits per selected token of both rows, one number per seed, infinite where a run diverged."""
+
+    name: str
+    ours: str
+    other: str
+    bits: Mapping[str, Sequence[float]]
+
+    @property
+    def change(self) -> seeds.PairedDifference | None:
+        """Loss with the other choice minus ours; None without two seeds, or where a run diverged."""
+        values = [*self.bits[self.ours], *self.bits[self.other]]
+        if len(values) < 4 or not all(map(math.isfinite, values)):
+            return None
+        return seeds.paired_difference(self.bits[self.ours], self.bits[self.other], higher_is_better=False)
+
+    @property
+    def distinguishable(self) -> bool:
+        """Whether the interval of the difference excludes zero."""
+        return self.change is not None and not self.change.low <= 0.0 <= self.change.high
+
+    def sentence(self) -> str:
+        """The difference with its interval, in words."""
+        return row_losses.compared(self.other, self.ours, self.bits)
+
+
+def measure(parameters: Parameters, store: "RunStore") -> dict[str, Trained]:
+    """Train or load every run; the comparisons by name."""
+    bits: dict[str, list[float]] = {}
+    configs = runs(parameters)
+    for (row, _), config in zip(language_models.grid(rows(parameters), parameters.seeds), configs, strict=True):
+        bits.setdefault(row, []).append(language_models.final_bits(store.get(config)))
+    found = {}
+    for name in parameters.comparisons:
+        ours, other = COMPARISONS[name]
+        found[name] = Trained(name, ours, other, {row: bits[row] for row in (ours, other)})
+    return found
+
+
+def table(trained: Mapping[str, Trained]) -> list[dict[str, Any]]:
+    """One line per comparison: the paired difference with its interval, and both means."""
+    lines = []
+    for name, comparison in trained.items():
+        change = comparison.change
+        lines.append(
+            {
+                "choice": name,
+                "difference": None if change is None else round(change.mean, 3),
+                "95% of it": None if change is None else f"{change.low:+.3f} to {change.high:+.3f}",
+                "distinguishable": comparison.distinguishable,
+                "ours": seeds.mean(comparison.bits[comparison.ours]),
+                "other": seeds.mean(comparison.bits[comparison.other]),
+            }
+        )
+    return lines
