@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from training_cases import classifier, config
 
-from transnormer_lib.training.circumstances import circumstances
+from transnormer_lib.training.conditions import run_conditions
 from transnormer_lib.training.config import DataConfig, RunConfig
-from transnormer_lib.training.records import CIRCUMSTANCES
+from transnormer_lib.training.records import RUN_CONDITIONS
 from transnormer_lib.training.store import RunStore, run_id
 
 CASES: dict[str, RunConfig] = {
@@ -54,7 +54,7 @@ def finish(store: Path, run: RunConfig) -> None:
 def result(store: Path, run: RunConfig) -> dict[str, object]:
     folder = store / run_id(run)
     record = json.loads((folder / "record.json").read_text())
-    same = {name: value for name, value in record.items() if name not in CIRCUMSTANCES}
+    same = {name: value for name, value in record.items() if name not in RUN_CONDITIONS}
     arrays = {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
     return {"record": same, "arrays": arrays, "entries": sorted(p.name for p in store.iterdir() if p.is_dir())}
 
@@ -89,7 +89,7 @@ def main(folder: Path) -> None:
 
     for run in CASES.values():
         run_id(run)
-    circumstances(config())
+    run_conditions(config())
     draw = random.Random(20)
     outcomes = []
     for name, run in CASES.items():

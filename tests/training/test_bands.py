@@ -13,7 +13,7 @@ from transnormer_lib.training import __main__ as command
 from transnormer_lib.training import trainer
 from transnormer_lib.training.bands import bands_of, measured
 from transnormer_lib.training.config import Band, RunConfig, run_config
-from transnormer_lib.training.records import CIRCUMSTANCES
+from transnormer_lib.training.records import RUN_CONDITIONS
 from transnormer_lib.training.store import RunFailed, RunStore, run_id
 from transnormer_lib.training.trainer import train
 
@@ -21,7 +21,7 @@ FAR = Band(4, 0.0, 0.1)  # no model has such a loss after four steps
 
 
 def _lasting(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name not in CIRCUMSTANCES}
+    return {name: value for name, value in record.items() if name not in RUN_CONDITIONS}
 
 
 def test_a_run_outside_its_band_stops_there_and_says_why() -> None:

@@ -14,8 +14,8 @@ from transnormer_lib.models.config import ClassifierHead
 from transnormer_lib.training import trainer
 from transnormer_lib.training.config import OptimizerConfig, RunRefused
 from transnormer_lib.training.evaluation import evaluate
+from transnormer_lib.training.setup import build
 from transnormer_lib.training.store import RunFailed, RunStore
-from transnormer_lib.training.substance import build
 from transnormer_lib.training.trainer import train
 
 

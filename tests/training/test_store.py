@@ -14,12 +14,12 @@ from transnormer_lib.provenance import imports
 from transnormer_lib.training import store as store_module
 from transnormer_lib.training import trainer
 from transnormer_lib.training.config import RunConfig
-from transnormer_lib.training.records import CIRCUMSTANCES
+from transnormer_lib.training.records import RUN_CONDITIONS
 from transnormer_lib.training.store import RunFailed, RunStore, run_id
 
 
 def _lasting(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name not in CIRCUMSTANCES}
+    return {name: value for name, value in record.items() if name not in RUN_CONDITIONS}
 
 
 @pytest.mark.parametrize("task", ["causal", "masked"])
@@ -166,10 +166,10 @@ def test_a_record_is_complete_enough_to_judge_the_run(tmp_path: Path) -> None:
     assert record["divergence"] is None
 
 
-def test_two_runs_of_one_config_differ_in_their_circumstances_alone(tmp_path: Path) -> None:
+def test_two_runs_of_one_config_differ_only_in_their_run_conditions(tmp_path: Path) -> None:
     first, second = (RunStore(tmp_path / name).get(config()).record for name in ("a", "b"))
     assert _lasting(first) == _lasting(second)
-    assert set(CIRCUMSTANCES) <= set(first)
+    assert set(RUN_CONDITIONS) <= set(first)
 
 
 def test_gradient_statistics_come_back_as_they_were_trained(tmp_path: Path) -> None:

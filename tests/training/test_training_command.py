@@ -18,7 +18,7 @@ from training_cases import classifier, config
 from transnormer_lib.training import __main__ as command
 from transnormer_lib.training import trainer
 from transnormer_lib.training.config import RunConfig
-from transnormer_lib.training.records import CIRCUMSTANCES
+from transnormer_lib.training.records import RUN_CONDITIONS
 from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.trainer import train
 
@@ -194,7 +194,7 @@ def test_two_processes_that_were_killed_go_on_to_the_same_bits(tmp_path: Path) -
         assert [job.wait(timeout=120) for job in jobs] == [0, 0]
         found = RunStore(store).find(run)
         assert found is not None
-        same = {key: value for key, value in found.record.items() if key not in CIRCUMSTANCES}
+        same = {key: value for key, value in found.record.items() if key not in RUN_CONDITIONS}
         records.append((same, (found.path / "model.safetensors").read_bytes(), found.record["sessions"]))
     assert [sessions for _, _, sessions in records] == [2, 1]
     assert records[0][:2] == records[1][:2]

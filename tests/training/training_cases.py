@@ -15,7 +15,7 @@ from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.config import ClassifierHead
 from transnormer_lib.training import store
 from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
-from transnormer_lib.training.records import CIRCUMSTANCES
+from transnormer_lib.training.records import RUN_CONDITIONS
 from transnormer_lib.training.trainer import Trained
 
 
@@ -24,8 +24,8 @@ class Stop(Exception):
 
 
 def same(first: Trained, second: Trained) -> bool:
-    """Whether two runs left the same records, but for their circumstances, and the same weights to the last bit."""
-    records = [{k: v for k, v in t.record.items() if k not in CIRCUMSTANCES} for t in (first, second)]
+    """Whether two runs left the same records, apart from run conditions, and bit-identical weights."""
+    records = [{k: v for k, v in t.record.items() if k not in RUN_CONDITIONS} for t in (first, second)]
     weights = [t.model.state_dict() for t in (first, second)]
     return records[0] == records[1] and all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 

@@ -1,4 +1,4 @@
-"""The circumstances of a result: commit, versions, machine. Read from the system, never from a config."""
+"""The run conditions of a result: commit, versions, machine. Read from the system, never from a config."""
 
 import platform
 import re

@@ -308,7 +308,7 @@ def short_name(row: str) -> str:
 
 def parameter_counts(task: str, recipe: arena_recipes.Recipe) -> dict[str, int]:
     """Weights of every row of Table 6 on a task in a recipe; counted, not built."""
-    from transnormer_lib.training.substance import parameters_of
+    from transnormer_lib.training.setup import parameters_of
 
     whole: dict[str, Any] = {"recipe": recipe, "settings": {}, "precision": "fp32", "evaluations": 1}
     whole |= {"evaluation_examples": 0, "evaluation_part": "spread"}

@@ -67,8 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _train(options: argparse.Namespace) -> int:
     from transnormer_lib.data.sources import DataUnavailable
     from transnormer_lib.training.bands import explain
+    from transnormer_lib.training.setup import parameters_of
     from transnormer_lib.training.store import RunFailed, RunStore, run_id
-    from transnormer_lib.training.substance import parameters_of
 
     try:
         # All that a mistake in the YAML can break, before anything is trained: what fails later is no user's mistake.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from transnormer_lib.data.batches import Batch
-from transnormer_lib.training.substance import loss_on
+from transnormer_lib.training.setup import loss_on
 
 What = Literal["activation", "loss", "gradient"]
 

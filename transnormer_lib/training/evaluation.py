@@ -22,7 +22,7 @@ from transnormer_lib.data.text import TextCorpus
 from transnormer_lib.training.config import RunConfig, RunRefused
 from transnormer_lib.training.metrics import scores
 from transnormer_lib.training.records import loss_of
-from transnormer_lib.training.substance import loss_on, mask_on, padding
+from transnormer_lib.training.setup import loss_on, mask_on, padding
 
 if TYPE_CHECKING:
     from transnormer_lib.data.tasks import TaskData

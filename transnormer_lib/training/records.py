@@ -7,7 +7,7 @@ from typing import Any
 from transnormer_lib.training.divergence import Divergence
 
 # What may differ between two runs of one config on one machine. All else in a record is the same to the last bit.
-CIRCUMSTANCES = ("seconds", "tokens_per_second", "peak_memory", "sessions", "processes", "provenance")
+RUN_CONDITIONS = ("seconds", "tokens_per_second", "peak_memory", "sessions", "processes", "provenance")
 
 
 @dataclass

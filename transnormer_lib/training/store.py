@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.files import write_text
-from transnormer_lib.training.circumstances import circumstances, measured_memory
+from transnormer_lib.training.conditions import measured_memory, run_conditions
 from transnormer_lib.training.config import DataConfig, RunConfig, run_config
 from transnormer_lib.training.devices import launched_processes
 
@@ -51,7 +51,7 @@ class Run:
         """The trained ``LanguageModel`` or ``Classifier``, in evaluation mode; raises :class:`RunFailed` where the
         run stopped outside a band, which leaves a checkpoint and no model."""
         from transnormer_lib.training.checkpoints import load_weights
-        from transnormer_lib.training.substance import build
+        from transnormer_lib.training.setup import build
 
         if self.record["status"] == "outside-band":
             raise RunFailed(self._failure())
@@ -146,7 +146,7 @@ def _data_fingerprint(corpus: str, vocabulary: str) -> str:
 @lru_cache
 def _task_fingerprint(data: str) -> str:
     from transnormer_lib.strict import from_plain
-    from transnormer_lib.training.substance import load_task_data
+    from transnormer_lib.training.setup import load_task_data
 
     return load_task_data(from_plain(DataConfig, json.loads(data))).fingerprint
 
@@ -305,7 +305,7 @@ class RunStore:
         if main and "ipykernel" in sys.modules:
             quiet = {}
         # Of the beginning: hours later the code in the checkout may be another than what trains.
-        around = circumstances(config)
+        around = run_conditions(config)
         with tqdm(total=config.steps, desc=config.name, unit="step", leave=False, **quiet) as bar:
 
             def progress(step: int, loss: float) -> None:

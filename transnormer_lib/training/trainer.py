@@ -47,7 +47,7 @@ from transnormer_lib.training.interruption import deferred
 from transnormer_lib.training.optimisation import build_optimizer, clip, gradient_norms, gradients_of
 from transnormer_lib.training.records import History, loss_of, make_record
 from transnormer_lib.training.schedules import factor, momentum
-from transnormer_lib.training.substance import build, load_data, loss_on, tokens_in, training_batches
+from transnormer_lib.training.setup import build, load_data, loss_on, tokens_in, training_batches
 
 Progress = Callable[[int, float], None]
 # Steps after which losses are read: reading makes an accelerator wait. On a CPU it costs nothing.

@@ -18,7 +18,7 @@ from transnormer_lib.studies.register import released_forms
 from transnormer_lib.studies.register.checks import Effect, Found, check
 from transnormer_lib.studies.register.inputs import random
 from transnormer_lib.training.evaluation import labelled_batches
-from transnormer_lib.training.substance import parameters_of
+from transnormer_lib.training.setup import parameters_of
 
 _TASKS = tuple(arena_recipes.RECIPES["paper"])
 # What notebook 07 asks of every run, beside its recipe.

@@ -33,7 +33,7 @@ def measured_memory() -> Iterator[dict[str, Any]]:
         measured["peak_memory"] = {"of": "process", "bytes": peak_memory_bytes()}
 
 
-def circumstances(config: RunConfig) -> dict[str, Any]:
+def run_conditions(config: RunConfig) -> dict[str, Any]:
     """``flops``: floating-point operations that training the whole config takes, as computed from the architecture
     (``models.flops``); ``provenance``: commit, versions, machine."""
     from transnormer_lib.models.flops import training_flops
