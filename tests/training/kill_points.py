@@ -89,7 +89,8 @@ def main(folder: Path) -> None:
 
     for run in CASES.values():
         run_id(run)
-    run_conditions(config())
+    with run_conditions(config()):
+        pass
     draw = random.Random(20)
     outcomes = []
     for name, run in CASES.items():

@@ -167,8 +167,8 @@ def test_a_stopped_classifier_goes_on_to_the_same_bits_and_the_same_best(stop: i
             raise Stop
 
     with pytest.raises(Stop):
-        train(run, progress, Checkpoints(tmp_path, steps=1))
-    assert same(train(run, None, Checkpoints(tmp_path, steps=1)), train(run))
+        train(run, progress, Checkpoints(tmp_path, seconds=0.0))
+    assert same(train(run, None, Checkpoints(tmp_path, seconds=0.0)), train(run))
 
 
 def test_further_splits_are_measured_once_with_the_weights_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +211,7 @@ def test_a_classifier_s_config_survives_plain_values() -> None:
         ({"head": None}, "head=None: data.task='classify' needs one"),
         ({"data": DataConfig(length=32, task="masked")}, "needs one, and no other task has one"),
         ({"evaluation_part": "moving"}, "evaluation_part='moving': needs evaluation_examples"),
-        ({"evaluation_examples": 0}, "evaluation_examples=0: must be greater than 0"),
+        ({"evaluation_examples": 0}, "evaluation_examples=0: must be a whole number of at least 1"),
         ({"keep": "middle"}, "keep='middle': must be one of 'last', 'best'"),
     ],
     ids=["no-head", "no-task", "moving", "none", "keep"],
@@ -242,7 +242,7 @@ def test_a_head_that_does_not_fit_the_task_is_refused(
 def test_epochs_become_steps_that_read_every_example() -> None:
     assert steps_of(3, 40, 4) == 30
     assert steps_of(1, 41, 4) == 11
-    with pytest.raises(ValueError, match="examples=0: must be greater than 0"):
+    with pytest.raises(ValueError, match="examples=0: must be a positive finite number"):
         steps_of(3, 0, 4)
 
 

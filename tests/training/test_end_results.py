@@ -57,7 +57,7 @@ def test_a_split_that_is_not_on_this_machine_is_missing_data_before_the_first_st
 
 
 def test_a_split_is_named_once() -> None:
-    with pytest.raises(ValueError, match=r"measured_at_end=\('test', 'test'\): must name each split once"):
+    with pytest.raises(ValueError, match=r"measured_at_end=\['test', 'test'\]: must differ from each other"):
         classifier(measured_at_end=("test", "test"))
 
 

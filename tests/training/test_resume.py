@@ -44,10 +44,10 @@ def _stopping_after(steps: int) -> Any:
     return progress
 
 
-def _stop_and_go_on(folder: Path, run: Any, at: int, every: int = 2) -> Trained:
+def _stop_and_go_on(folder: Path, run: Any, at: int) -> Trained:
     with pytest.raises(Stop):
-        train(run, _stopping_after(at), Checkpoints(folder, steps=every))
-    return train(run, None, Checkpoints(folder, steps=every))
+        train(run, _stopping_after(at), Checkpoints(folder, seconds=0.0))
+    return train(run, None, Checkpoints(folder, seconds=0.0))
 
 
 def test_the_caller_s_random_states_survive_a_resume(tmp_path: Path) -> None:
@@ -81,19 +81,19 @@ def test_an_interruption_when_a_checkpoint_is_due_writes_it_once(tmp_path: Path)
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        train(config(), interrupt, Checkpoints(tmp_path, steps=2))
+        train(config(), interrupt, Checkpoints(tmp_path, seconds=0.0))
     assert [path.name for path in tmp_path.iterdir()] == ["step-0000000004-of-1"]
-    assert same(train(config(), None, Checkpoints(tmp_path, steps=2)), train(config()))
+    assert same(train(config(), None, Checkpoints(tmp_path, seconds=0.0)), train(config()))
 
 
 def test_a_checkpoint_of_another_number_of_processes_is_named_and_left_to_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(Stop):
-        train(config(), _stopping_after(7), Checkpoints(tmp_path, steps=2))
+        train(config(), _stopping_after(7), Checkpoints(tmp_path, seconds=0.0))
     (tmp_path / "step-0000000006-of-1").rename(tmp_path / "step-0000000006-of-4")
     capsys.readouterr()
-    assert same(train(config(), None, Checkpoints(tmp_path, steps=2)), train(config()))
+    assert same(train(config(), None, Checkpoints(tmp_path, seconds=0.0)), train(config()))
     error = capsys.readouterr().err
     assert "step-0000000006-of-4: written after 6 steps with processes=4, which would go on from there" in error
     assert error.endswith("; processes=1 begins the run anew\n")
@@ -103,7 +103,7 @@ def test_a_checkpoint_of_another_number_of_processes_is_named_and_left_to_them(
 
 def test_only_the_newest_checkpoint_is_kept_and_another_number_of_processes_starts_anew(tmp_path: Path) -> None:
     with pytest.raises(Stop):
-        train(config(), _stopping_after(7), Checkpoints(tmp_path, steps=2))
+        train(config(), _stopping_after(7), Checkpoints(tmp_path, seconds=0.0))
     assert [path.name for path in tmp_path.iterdir()] == ["step-0000000006-of-1"]
     assert Checkpoints(tmp_path).latest(processes=1) is not None
     assert Checkpoints(tmp_path).latest(processes=2) is None

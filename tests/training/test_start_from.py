@@ -67,8 +67,8 @@ def test_a_start_from_a_run_that_diverged_fails_and_names_it(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"dim": 32}, r"start_from\.model\.dim=32: must be that of the model, 16"),
-        ({"attention": ("norm", "norm")}, r"start_from\.model\.attention=\('norm', 'norm'\): must be"),
+        ({"dim": 32}, r"start_from\.model\.dim=32: must equal the model's, 16"),
+        ({"attention": ("norm", "norm")}, r"start_from\.model\.attention=\('norm', 'norm'\): must equal"),
     ],
     ids=["width", "mechanisms"],
 )
@@ -81,12 +81,12 @@ def test_a_start_from_another_backbone_is_refused(change: dict[str, Any], messag
 @pytest.mark.parametrize(
     ("ours", "theirs", "message"),
     [
-        ({"vocabulary": "bpe-512"}, {"vocabulary": "bytes"}, r"vocabulary='bytes': must be that of the run, 'bpe-512'"),
-        ({"vocabulary": "bytes"}, {"vocabulary": "bpe-512"}, r"vocabulary='bpe-512': must be that of the run, 'bytes'"),
+        ({"vocabulary": "bpe-512"}, {"vocabulary": "bytes"}, r"vocabulary='bytes': must equal the run's, 'bpe-512'"),
+        ({"vocabulary": "bytes"}, {"vocabulary": "bpe-512"}, r"vocabulary='bpe-512': must equal the run's, 'bytes'"),
         (
             {"vocabulary": "bpe-512"},
             {"vocabulary": "bpe-512", "corpus": "wikitext-103"},
-            r"corpus='wikitext-103': must be that of the run, 'wikipedia'",
+            r"corpus='wikitext-103': must equal the run's, 'wikipedia'",
         ),
     ],
     ids=["bytes", "pieces", "another-corpus"],

@@ -48,7 +48,7 @@ def test_a_yaml_is_trained_once_and_then_found(
         ("- 1\n- 2\n", "run.yaml: must hold a mapping of a run's fields, not list"),
         ("a: [", "run.yaml: no YAML"),
         ({"step": 3}, "run.yaml: step=3: Unexpected keyword argument"),
-        ({"steps": -1}, "run.yaml: steps=-1: must not be negative"),
+        ({"steps": -1}, "run.yaml: steps=-1: must be a whole number of at least 0"),
         ({"precision": "fp8"}, "run.yaml: precision='fp8'"),
         ({"data": {"corpus": "novels", "length": 8}}, "'novels': must be one of 'wikipedia'"),
         ({"data": {"vocabulary": "bpe-512", "length": 8}}, "model.vocab_size="),

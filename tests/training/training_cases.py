@@ -87,5 +87,5 @@ def fake_task(monkeypatch: pytest.MonkeyPatch, pairs: bool = False, **fields: An
     task = TaskData(**(values | fields))
     monkeypatch.setattr(tasks, "load_task", lambda *_, **__: task)
     # Remembered fingerprints are of the real task, or of another fake.
-    monkeypatch.setattr(store, "_task_fingerprint", inspect.unwrap(store._task_fingerprint))
+    monkeypatch.setattr(store, "_data_fingerprint", inspect.unwrap(store._data_fingerprint))
     return task
