@@ -1,4 +1,4 @@
-"""Configs survive JSON unchanged and refuse what they do not know."""
+"""Configs survive JSON unchanged and refuse unknown fields and bad values."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A run that was killed goes on from its last checkpoint and ends as if nothing had happened, to the last bit."""
+"""A killed run resumes from its last checkpoint and ends bit-identical to an undisturbed one."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from transnormer_lib.training.trainer import Trained, train
 
 
 @pytest.mark.slow
-def test_runs_killed_at_twenty_random_moments_end_as_undisturbed_ones_to_the_last_bit(tmp_path: Path) -> None:
+def test_runs_killed_at_twenty_random_moments_end_bit_identical_to_undisturbed_ones(tmp_path: Path) -> None:
     script = Path(__file__).with_name("kill_points.py")
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
     done = subprocess.run(
@@ -29,7 +29,7 @@ def test_runs_killed_at_twenty_random_moments_end_as_undisturbed_ones_to_the_las
     outcomes = json.loads(done.stdout.splitlines()[-1])
     assert len(outcomes) == 20
     assert [o for o in outcomes if not o["equal"]] == []
-    # The kills did hit runs that had something to go on from, and half-written checkpoints.
+    # The kills hit runs with a checkpoint to resume from, and half-written checkpoints.
     killed = [o for o in outcomes if o["killed"]]
     assert any(o["sessions"] > 1 for o in killed)
     assert any(o["unfinished"] for o in killed)
@@ -86,7 +86,7 @@ def test_an_interruption_when_a_checkpoint_is_due_writes_it_once(tmp_path: Path)
     assert same(train(config(), None, Checkpoints(tmp_path, seconds=0.0)), train(config()))
 
 
-def test_a_checkpoint_of_another_number_of_processes_is_named_and_left_to_them(
+def test_a_checkpoint_of_another_number_of_processes_is_reported_and_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(Stop):
@@ -115,7 +115,7 @@ def test_a_short_run_writes_no_checkpoint(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
-def test_an_interruption_leaves_a_checkpoint_of_the_step_it_came_in(
+def test_an_interruption_leaves_a_checkpoint_of_its_step(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = train(config())
@@ -158,7 +158,7 @@ def test_a_checkpoint_of_other_code_is_not_used(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("value", ["soon", "-1", "nan"])
-def test_a_wrong_cadence_is_named(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_checkpoint_interval_is_refused_by_name(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSNORMER_CHECKPOINT_SECONDS", value)
     with pytest.raises(ValueError, match=f"TRANSNORMER_CHECKPOINT_SECONDS='{value}': must be a number"):
         RunStore()

@@ -20,7 +20,7 @@ from transnormer_lib.training.trainer import Trained
 
 
 class Stop(Exception):
-    """A run is cut here."""
+    """Stops a run in a test."""
 
 
 def same(first: Trained, second: Trained) -> bool:
@@ -66,7 +66,7 @@ def classifier(name: str = "transnormer-t2", data: dict[str, Any] | None = None,
 
 
 def fake_task(monkeypatch: pytest.MonkeyPatch, pairs: bool = False, **fields: Any) -> TaskData:
-    """Puts a task in place of every other: whether half of the letters of a sequence, or of both of a pair, are a 7.
+    """Replaces every task by one that asks whether half of a sequence's letters (of both, for pairs) are a 7.
 
     Sequences have 3 to 20 tokens; 40 examples in train, 23 in validation and test each.
     """
@@ -86,6 +86,6 @@ def fake_task(monkeypatch: pytest.MonkeyPatch, pairs: bool = False, **fields: An
     values |= {"splits": splits, "metrics": ("matthews", "accuracy", "f1"), "fingerprint": "f" * 64}
     task = TaskData(**(values | fields))
     monkeypatch.setattr(tasks, "load_task", lambda *_, **__: task)
-    # Remembered fingerprints are of the real task, or of another fake.
+    # Cached fingerprints would be those of the real task or of another fake.
     monkeypatch.setattr(store, "_data_fingerprint", inspect.unwrap(store._data_fingerprint))
     return task

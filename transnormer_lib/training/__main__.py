@@ -27,16 +27,16 @@ def read_config(path: Path) -> RunConfig:
 
     try:
         values: Any = yaml.safe_load(path.read_text())
+        if isinstance(values, dict):
+            return run_config(values)
+        reason = f"must hold a mapping of a run's fields, not {type(values).__name__}"
     except OSError as problem:
-        raise ValueError(f"{path}: {problem.strerror}") from None
+        reason = str(problem.strerror)
     except yaml.YAMLError as problem:
-        raise ValueError(f"{path}: no YAML: {' '.join(str(problem).split())}") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"{path}: must hold a mapping of a run's fields, not {type(values).__name__}")
-    try:
-        return run_config(values)
+        reason = f"no YAML: {' '.join(str(problem).split())}"
     except ValueError as problem:
-        raise ValueError(f"{path}: {problem}") from None
+        reason = str(problem)
+    raise ValueError(f"{path}: {reason}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

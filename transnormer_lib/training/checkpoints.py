@@ -1,4 +1,4 @@
-"""A model on disk: the weights of a finished run, and the checkpoints from which an unfinished one resumes.
+"""The checkpoints from which an unfinished run resumes.
 
 A checkpoint is a folder with what Accelerate's ``save_state`` writes (weights, optimiser, gradient scaler, random
 states of every process) and ``history.pt`` with the trainer's own state. It is written under a temporary name and
@@ -16,26 +16,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
-
-from transnormer_lib.files import replacing
 
 _HISTORY = "history.pt"
-
-
-def save_weights(model: nn.Module, path: Path) -> None:
-    """Write ``model``'s parameters and persistent buffers to ``path``, completely or not at all."""
-    from safetensors.torch import save_model
-
-    with replacing(path) as partial:
-        save_model(model, str(partial))
-
-
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Read weights saved by :func:`save_weights`; refuses missing and unexpected names."""
-    from safetensors.torch import load_model
-
-    load_model(model, str(path), strict=True)
 
 
 class Checkpoints:

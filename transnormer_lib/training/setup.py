@@ -41,25 +41,24 @@ def load_data(config: RunConfig) -> "Data":
 
     Raises :class:`RunRefused` if the model does not fit it, ``DataUnavailable`` if it is not on this machine.
     """
-    if config.head is None:
+    model, head = config.model, config.head
+    if head is None:
         corpus = load_text_corpus(config.data.corpus, config.data.vocabulary)
-        _check_vocabulary(config, corpus.vocabulary.size, repr(config.data.vocabulary))
+        if corpus.vocabulary.size != model.vocab_size:
+            raise RunRefused(
+                f"model.vocab_size={model.vocab_size}: {config.data.vocabulary!r} has {corpus.vocabulary.size} ids"
+            )
         return corpus
     task = load_task_data(config.data)
-    _check_vocabulary(config, task.vocab_size, f"task {task.name!r}")
-    for name, theirs in (("classes", task.classes), ("pairs", task.pairs)):
-        if getattr(config.head, name) != theirs:
-            raise RunRefused(f"head.{name}={getattr(config.head, name)!r}: task {task.name!r} has {name}={theirs!r}")
-    if task.length > config.model.max_length:
-        raise RunRefused(
-            f"model.max_length={config.model.max_length}: task {task.name!r} has sequences of {task.length}"
-        )
+    for fits, field, theirs in (
+        (model.vocab_size == task.vocab_size, f"model.vocab_size={model.vocab_size}", f"{task.vocab_size} ids"),
+        (model.max_length >= task.length, f"model.max_length={model.max_length}", f"sequences of {task.length}"),
+        (head.classes == task.classes, f"head.classes={head.classes}", f"classes={task.classes}"),
+        (head.pairs == task.pairs, f"head.pairs={head.pairs}", f"pairs={task.pairs}"),
+    ):
+        if not fits:
+            raise RunRefused(f"{field}: task {task.name!r} has {theirs}")
     return task
-
-
-def _check_vocabulary(config: RunConfig, size: int, owner: str) -> None:
-    if size != config.model.vocab_size:
-        raise RunRefused(f"model.vocab_size={config.model.vocab_size}: {owner} has {size} ids")
 
 
 def training_batches(config: RunConfig, data: "Data") -> Sampler:

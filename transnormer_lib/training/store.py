@@ -20,7 +20,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -61,13 +61,14 @@ class Run:
 
         Raises :class:`RunFailed` for a run that stopped outside a band and so has a checkpoint but no model.
         """
-        from transnormer_lib.training.checkpoints import load_weights
+        from safetensors.torch import load_model
+
         from transnormer_lib.training.setup import build
 
         if self.record["status"] == "outside-band":
             raise self.failure()
         model = build(self.config)
-        load_weights(model, self.weights)
+        load_model(model, str(self.weights))  # refuses missing and unexpected names
         return model.eval()
 
     @property
@@ -105,13 +106,10 @@ def default_root() -> Path:
 
 def _default_checkpoint_seconds() -> float:
     text = os.environ.get("TRANSNORMER_CHECKPOINT_SECONDS", "60")
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not seconds >= 0:
-        raise ValueError(f"TRANSNORMER_CHECKPOINT_SECONDS={text!r}: must be a number of seconds, not negative")
-    return seconds
+    with suppress(ValueError):
+        if (seconds := float(text)) >= 0:
+            return seconds
+    raise ValueError(f"TRANSNORMER_CHECKPOINT_SECONDS={text!r}: must be a number of seconds, not negative")
 
 
 def _default_check_bands() -> bool:
@@ -292,10 +290,11 @@ class RunStore:
 
     def _train(self, config: RunConfig, tracker: Any, start: Run | None, main: bool = True) -> Run:
         """Train the run in all processes; the main one shows progress and writes."""
+        from safetensors.torch import save_model
         from tqdm import tqdm
 
         from transnormer_lib.training import trainer
-        from transnormer_lib.training.checkpoints import Checkpoints, save_weights
+        from transnormer_lib.training.checkpoints import Checkpoints
 
         path, partial = self.root / run_id(config), self._partial(config)
         # Hide the bar unless stderr is a terminal; notebooks show it unless TQDM_DISABLE is set.
@@ -326,7 +325,7 @@ class RunStore:
             complete = partial / "complete"
             shutil.rmtree(complete, ignore_errors=True)
             complete.mkdir(parents=True)
-            save_weights(trained.model, complete / "model.safetensors")
+            save_model(trained.model, str(complete / "model.safetensors"))
             if trained.gradients is not None:
                 trained.gradients.save(complete / "gradients.safetensors")
             _write_record(config, record, complete)

@@ -126,6 +126,7 @@ class _Training:
     ) -> None:
         self.config, self.accelerator, self.progress, self.checkpoints = config, accelerator, progress, checkpoints
         self.device, self.processes = accelerator.device, accelerator.num_processes
+        self.random = torch.cuda if self.device.type == "cuda" else torch.random  # the generator that dropout uses
         if config.gradients == "norms" and shards(accelerator):
             raise RunRefused("gradients='norms': the statistics are of whole gradients, and FSDP shards them")
         self.data = load_data(config)
@@ -164,21 +165,15 @@ class _Training:
         self.model.train()
         if accelerator.log_with:
             accelerator.init_trackers(config.name)
-        if checkpoints is not None:
-            self._resume(checkpoints)
-        self.clock = time.perf_counter()
+        if checkpoints is not None and (stored := checkpoints.read(accelerator)) is not None:
+            self.step, self.best, self.history = stored["step"], stored["best"], History(**stored["history"])
+            self.history.sessions += 1
+            if self.recorder is not None:
+                self.recorder.restore(stored["gradients"])
+        self.started = time.perf_counter() - self.history.seconds  # as if all sessions had been one
         if self.step == 0 and not self.history.validation and 0 in self.evaluate_after:
             self._validate()
         self._check_bands()  # the checkpoint may be that of a run that stopped outside a band
-
-    def _resume(self, checkpoints: Checkpoints) -> None:
-        stored = checkpoints.read(self.accelerator)
-        if stored is None:
-            return
-        self.step, self.best, self.history = stored["step"], stored["best"], History(**stored["history"])
-        self.history.sessions += 1
-        if self.recorder is not None:
-            self.recorder.restore(stored["gradients"])
 
     def goes_on(self) -> bool:
         """Whether steps are left and the run neither diverged nor left a band."""
@@ -188,7 +183,7 @@ class _Training:
         """One optimiser step. Except under fp16, nothing here waits for an accelerator."""
         for projection in self.projections:
             projection.advance()
-        random_state = _random_state(self.device)
+        random_state = self.random.get_rng_state()
         whole = self.sampler.batch(self.step)
         loss = self._backward(self._shares(whole)[self.accelerator.process_index :: self.processes])
         scaler = self.accelerator.scaler
@@ -259,9 +254,16 @@ class _Training:
             self.history.train_loss.append(loss)
             self.history.tokens += step.tokens
             if not math.isfinite(loss) or not math.isfinite(norm):
-                self._diverge(number, step.random_state)
+                # Repeat the step, from the same weights and with the same dropout, to find where it breaks.
+                self.step = number
+                self.random.set_rng_state(step.random_state)
+                self._diverge([batch for batch, _ in self._shares(self.sampler.batch(number))])
                 return
-            self._report(number + 1, loss)
+            if self.progress is not None:
+                self.progress(number + 1, loss)
+            if self.accelerator.trackers:
+                rate = self.config.optimizer.learning_rate * self.rate(number)
+                self.accelerator.log({"loss": loss, "learning_rate": rate}, step=number + 1)
         self.window.clear()
         if self.step in self.evaluate_after:
             self._validate()
@@ -270,19 +272,9 @@ class _Training:
         if stopped or (due and self.goes_on()):
             self.write_checkpoint()
 
-    def _diverge(self, step: int, random_state: Tensor) -> None:
-        """Repeat ``step``, from the same weights and with the same dropout, to find where it breaks."""
-        self.step = step
-        _set_random_state(random_state, self.device)
-        batches = [batch for batch, _ in self._shares(self.sampler.batch(step))]
-        self.history.divergence = Divergence(step, *locate(self.local, batches, self.device))
-
-    def _report(self, step: int, loss: float) -> None:
-        if self.progress is not None:
-            self.progress(step, loss)
-        if self.accelerator.trackers:
-            rate = self.config.optimizer.learning_rate * self.rate(step - 1)
-            self.accelerator.log({"loss": loss, "learning_rate": rate}, step=step)
+    def _diverge(self, batches: list[Batch]) -> None:
+        """End the run at this step, with the place where the model breaks on ``batches``."""
+        self.history.divergence = Divergence(self.step, *locate(self.local, batches, self.device))
 
     def _validate(self) -> None:
         started = time.perf_counter()
@@ -294,8 +286,7 @@ class _Training:
         self.accelerator.log({f"validation/{name}": value for name, value in result.items()}, step=self.step)
         if not math.isfinite(loss_of(result)):
             self.local.eval()
-            batches = validation_batches(self.config, self.data, number)
-            self.history.divergence = Divergence(self.step, *locate(self.local, batches, self.device))
+            self._diverge(validation_batches(self.config, self.data, number))
         # Of equally good evaluations the first is kept.
         elif self.config.keep == "best" and self._agreed(not best or better(self.data, result, best[0])):
             self.history.best_step = self.step
@@ -318,7 +309,7 @@ class _Training:
     def write_checkpoint(self) -> None:
         """Save everything needed to resume."""
         assert self.checkpoints is not None
-        self._stop_clock()
+        self.history.seconds = time.perf_counter() - self.started
         gradients = self.recorder.state() if self.recorder is not None else None
         state = {"step": self.step, "history": self.history.state(), "gradients": gradients, "best": self.best}
         self.checkpoints.write(self.accelerator, self.step, state)
@@ -335,7 +326,7 @@ class _Training:
                     self.history.at_end[split] = evaluate(trained, whole, self.data, self.device, split)
             trained.cpu()
             self.history.validation_seconds += time.perf_counter() - started
-        self._stop_clock()
+        self.history.seconds = time.perf_counter() - self.started
         record = make_record(
             self.history,
             parameters=sum(p.numel() for p in trained.parameters()),
@@ -356,19 +347,3 @@ class _Training:
             trained.load_state_dict(self.best or whole_state(self.local))
             return trained.eval()
         return self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False).cpu().eval()
-
-    def _stop_clock(self) -> None:
-        now = time.perf_counter()
-        self.history.seconds += now - self.clock
-        self.clock = now
-
-
-def _random_state(device: torch.device) -> Tensor:
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-
-
-def _set_random_state(state: Tensor, device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state, device)
-    else:
-        torch.set_rng_state(state)
