@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all. A leaf, and the one way in which this project writes what must not break."""
+"""Writes files completely or not at all."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,9 +8,9 @@ from uuid import uuid4
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path to write to, which takes the name ``path`` when the block ends and vanishes when it is interrupted.
+    """A temporary path, renamed to ``path`` when the block ends and removed if it raises.
 
-    Its name is its own, so two processes may write the same file at once: the later one wins.
+    The temporary name is unique, so two processes may write the same file at once; the later one wins.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid4().hex[:12]}")
@@ -22,11 +22,11 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Put ``content`` at ``path``, all of it or nothing."""
+    """Write ``content`` to ``path``, completely or not at all."""
     with replacing(path) as partial:
         partial.write_bytes(content)
 
 
 def write_text(path: Path, content: str) -> None:
-    """Put ``content`` at ``path`` in UTF-8, all of it or nothing."""
+    """Write ``content`` to ``path`` in UTF-8, completely or not at all."""
     write_bytes(path, content.encode("utf-8"))

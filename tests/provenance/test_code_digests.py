@@ -31,7 +31,7 @@ def edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
 
     for module, source in MODULES.items():
         write(module, source)
-    (tmp_path / "tiny/sub/data").mkdir()  # a folder of data that is named like a module
+    (tmp_path / "tiny/sub/data").mkdir()  # a folder of data with the name of a module
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(imports, "PACKAGES", ("tiny",))
     yield write
@@ -48,7 +48,7 @@ def edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
     ],
     ids=["itself", "import", "import-inside-a-function", "package-around-it"],
 )
-def test_the_closure_holds_all_that_importing_runs(start: str, reached: set[str], edit: object) -> None:
+def test_the_closure_contains_all_modules_that_an_import_runs(start: str, reached: set[str], edit: object) -> None:
     assert set(imports.closure([start])) == reached
 
 
@@ -76,7 +76,7 @@ def test_an_edit_changes_the_digest_of_what_imports_it_and_of_nothing_else(
     ],
     ids=["comment", "docstrings", "layout"],
 )
-def test_the_code_digest_is_blind_to_prose_and_the_source_digest_is_not(
+def test_the_code_digest_ignores_prose_and_the_source_digest_does_not(
     source: str, edit: Callable[[str, str], None]
 ) -> None:
     code, text = imports.code_digest("tiny.user"), imports.source_digest(["tiny.user"])
@@ -110,13 +110,13 @@ def test_imports_are_found_in_every_form(source: str, named: set[str], edit: obj
     assert imports.imported_modules(source) == named
 
 
-def test_what_training_imports_is_seen() -> None:
+def test_the_imports_of_training_are_found() -> None:
     found = imports.closure(["transnormer_lib.training.trainer"])
     assert "transnormer_lib.attention.norm" in found
     assert not [m for m in found if m.startswith(("transnormer_lib.report", "transnormer_lib.paper"))]
 
 
-def test_a_module_left_out_takes_along_what_is_reached_through_it_alone() -> None:
+def test_leaving_out_a_module_leaves_out_what_only_it_imports() -> None:
     whole = imports.closure(["transnormer_lib.training.trainer"])
     part = imports.closure(["transnormer_lib.training.trainer"], without=["transnormer_lib.data.tasks"])
     assert {"transnormer_lib.data.tasks", "transnormer_lib.data.glue"} <= set(whole) - set(part)

@@ -1,4 +1,4 @@
-"""Kills training runs at random moments, takes them up again, and prints what came of it as JSON.
+"""Kills training runs at random moments, resumes them, and prints the outcomes as JSON.
 
 Run by test_resume.py in a process of its own: it forks, and a test process with threads must not.
 """
@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from training_cases import classifier, config
 
-from transnormer_lib.training.circumstances import circumstances
+from transnormer_lib.training.conditions import run_conditions
 from transnormer_lib.training.config import DataConfig, RunConfig
-from transnormer_lib.training.records import CIRCUMSTANCES
+from transnormer_lib.training.records import RUN_CONDITIONS
 from transnormer_lib.training.store import RunStore, run_id
 
 CASES: dict[str, RunConfig] = {
@@ -54,13 +54,13 @@ def finish(store: Path, run: RunConfig) -> None:
 def result(store: Path, run: RunConfig) -> dict[str, object]:
     folder = store / run_id(run)
     record = json.loads((folder / "record.json").read_text())
-    same = {name: value for name, value in record.items() if name not in CIRCUMSTANCES}
+    same = {name: value for name, value in record.items() if name not in RUN_CONDITIONS}
     arrays = {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
     return {"record": same, "arrays": arrays, "entries": sorted(p.name for p in store.iterdir() if p.is_dir())}
 
 
 def kill_once(store: Path, run: RunConfig, seconds: float, draw: random.Random) -> dict[str, object]:
-    """Kill one run, half of the time while it writes a checkpoint; says what the kill left behind."""
+    """Kill one run, half of the time while it writes a checkpoint; returns what the kill left behind."""
     partial = store / f".partial-{run_id(run)}" / "checkpoints"
     wait, while_writing, delay = draw.uniform(0.05, 0.9) * seconds, draw.random() < 0.5, draw.uniform(0.0, 0.02)
     child = begin(store, run)
@@ -81,7 +81,7 @@ def kill_once(store: Path, run: RunConfig, seconds: float, draw: random.Random) 
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    # All that takes long and trains nothing is done before the forks: imports, the corpus, the code's digest.
+    # Do the slow work that trains nothing before forking: imports, the corpus, the code digest.
     from accelerate import Accelerator  # noqa: F401
     from accelerate.utils import broadcast_object_list  # noqa: F401
     from safetensors.torch import save_model  # noqa: F401
@@ -89,7 +89,8 @@ def main(folder: Path) -> None:
 
     for run in CASES.values():
         run_id(run)
-    circumstances(config())
+    with run_conditions(config()):
+        pass
     draw = random.Random(20)
     outcomes = []
     for name, run in CASES.items():

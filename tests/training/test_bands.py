@@ -1,4 +1,4 @@
-"""A run whose loss is outside its band stops with the reason, and goes on from there when it is told to."""
+"""A run whose loss is outside its band stops, gives the reason, and resumes on request."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ from transnormer_lib.training import __main__ as command
 from transnormer_lib.training import trainer
 from transnormer_lib.training.bands import bands_of, measured
 from transnormer_lib.training.config import Band, RunConfig, run_config
-from transnormer_lib.training.records import CIRCUMSTANCES
+from transnormer_lib.training.records import RUN_CONDITIONS
 from transnormer_lib.training.store import RunFailed, RunStore, run_id
 from transnormer_lib.training.trainer import train
 
@@ -21,7 +21,7 @@ FAR = Band(4, 0.0, 0.1)  # no model has such a loss after four steps
 
 
 def _lasting(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name not in CIRCUMSTANCES}
+    return {name: value for name, value in record.items() if name not in RUN_CONDITIONS}
 
 
 def test_a_run_outside_its_band_stops_there_and_says_why() -> None:
@@ -32,7 +32,7 @@ def test_a_run_outside_its_band_stops_there_and_says_why() -> None:
 
 
 @pytest.mark.parametrize("window", [1, 3, 16])
-def test_a_run_stops_at_its_band_however_late_losses_are_read(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_stops_at_its_band_whatever_the_window(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "_CPU_WINDOW", window)
     assert train(config(bands=(FAR,))).record["steps"] == 4
 
@@ -46,7 +46,7 @@ def test_bands_from_a_run_hold_for_another_seed_and_change_nothing_in_it() -> No
     assert _lasting(with_bands) == _lasting(without)
 
 
-def test_a_band_holds_what_it_was_made_of() -> None:
+def test_a_band_contains_the_losses_it_was_derived_from() -> None:
     train_loss = [5.0 - 0.1 * step for step in range(40)]
     records = [{"status": "finished", "train_loss": [x + d for x in train_loss], "validation": []} for d in (0.0, 0.3)]
     [early, late] = bands_of(records, [1, 40], margin=0.1)
@@ -65,14 +65,14 @@ def test_a_band_holds_what_it_was_made_of() -> None:
     ],
     ids=["none", "diverged", "short"],
 )
-def test_bands_come_from_finished_runs_that_reach_so_far(records: Any, steps: list[int], message: str) -> None:
+def test_bands_need_finished_runs_that_reach_their_steps(records: Any, steps: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         bands_of(records, steps)
 
 
 @pytest.mark.parametrize("of", ["train", "validation"])
 @pytest.mark.parametrize("task", ["causal", "classify"])
-def test_a_run_that_stopped_goes_on_from_there_without_its_bands_to_the_same_bits(
+def test_a_stopped_run_resumes_without_its_bands_and_ends_bit_identical(
     task: str, of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_task(monkeypatch)
@@ -85,7 +85,7 @@ def test_a_run_that_stopped_goes_on_from_there_without_its_bands_to_the_same_bit
     with pytest.raises(RunFailed, match=f"outside-band after 4 steps: {of} loss .* TRANSNORMER_CHECK_BANDS=0 lets it"):
         _ = stopped.validation
     again = RunStore(tmp_path).get(run)
-    assert (again.record["steps"], again.record["sessions"]) == (4, 2)  # asked for again: stops without a step
+    assert (again.record["steps"], again.record["sessions"]) == (4, 2)  # requested again: stops without a step
     monkeypatch.setenv("TRANSNORMER_CHECK_BANDS", "0")
     finished = RunStore(tmp_path).get(run)
     assert finished.record["sessions"] == 2
@@ -102,7 +102,7 @@ def test_bands_are_no_part_of_a_run_s_identity(tmp_path: Path) -> None:
     assert RunStore(tmp_path).get(config(bands=(FAR,))).record == trained.record  # finished: nothing left to stop
 
 
-def test_a_stored_run_outside_the_bands_it_is_asked_for_with_is_named(
+def test_a_stored_run_outside_the_requested_bands_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = RunStore(tmp_path)
@@ -126,7 +126,7 @@ def test_a_stored_run_outside_the_bands_it_is_asked_for_with_is_named(
     ],
     ids=["late", "no-validation"],
 )
-def test_a_band_that_can_never_be_looked_at_is_refused(band: Band, message: str) -> None:
+def test_a_band_that_can_never_be_checked_is_refused(band: Band, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         config(bands=(band,))
 
@@ -138,9 +138,7 @@ def test_bands_survive_plain_values() -> None:
         Band(3, 2.0, 1.0)
 
 
-def test_the_command_names_the_band_and_can_be_told_to_go_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_names_the_band_and_can_ignore_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import yaml
 
     def arguments(run: RunConfig, *more: str) -> list[str]:
@@ -153,7 +151,7 @@ def test_the_command_names_the_band_and_can_be_told_to_go_on(
     assert command.main(arguments(config(bands=(FAR,)), "--ignore-bands")) == 0
 
 
-def test_a_wrong_switch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_switch_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSNORMER_CHECK_BANDS", "no")
     with pytest.raises(ValueError, match="TRANSNORMER_CHECK_BANDS='no': must be 0 or 1"):
         RunStore()

@@ -1,4 +1,4 @@
-"""A classifier is trained as a language model is: cut anyhow, resumed to the last bit; it is measured by its scores."""
+"""Classifiers train like language models: any micro-batches, bit-identical resuming; scores measure them."""
 
 import math
 from dataclasses import replace
@@ -88,7 +88,7 @@ def test_scores_are_those_of_their_definitions() -> None:
         scores(("rouge",), predicted, labels)
 
 
-def test_a_part_of_the_split_is_always_the_same_unless_it_is_asked_to_move(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_of_a_split_is_fixed_unless_it_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     task = fake_task(monkeypatch)
 
     def read(run: Any, number: int) -> list[int]:
@@ -105,7 +105,7 @@ def test_a_part_of_the_split_is_always_the_same_unless_it_is_asked_to_move(monke
     assert len(read(fixed, 0)) == 7
     moving = classifier(evaluation_examples=7, evaluation_part="moving")
     assert read(moving, 1) == read(moving, 1) != read(moving, 2)
-    # From the beginning again after the last: 23 parts of 7 hold each of the 23 examples 7 times.
+    # Cyclic: 23 parts of 7 hold each of the 23 examples 7 times.
     assert sorted(length for number in range(23) for length in read(moving, number)) == sorted(lengths * 7)
     assert read(classifier(), 5) == sorted(lengths)
 
@@ -159,7 +159,7 @@ def test_the_best_weights_are_those_of_the_first_best_evaluation(task: str, monk
 
 
 @pytest.mark.parametrize("stop", [1, 4, 7])
-def test_a_stopped_classifier_goes_on_to_the_same_bits_and_the_same_best(stop: int, tmp_path: Path) -> None:
+def test_a_resumed_classifier_ends_bit_identical_with_the_same_best_weights(stop: int, tmp_path: Path) -> None:
     run = classifier(steps=9, evaluations=3, accumulate=2, keep="best", measured_at_end=("test",), gradients="norms")
 
     def progress(step: int, _loss: float) -> None:
@@ -167,8 +167,8 @@ def test_a_stopped_classifier_goes_on_to_the_same_bits_and_the_same_best(stop: i
             raise Stop
 
     with pytest.raises(Stop):
-        train(run, progress, Checkpoints(tmp_path, steps=1))
-    assert same(train(run, None, Checkpoints(tmp_path, steps=1)), train(run))
+        train(run, progress, Checkpoints(tmp_path, seconds=0.0))
+    assert same(train(run, None, Checkpoints(tmp_path, seconds=0.0)), train(run))
 
 
 def test_further_splits_are_measured_once_with_the_weights_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,12 +211,12 @@ def test_a_classifier_s_config_survives_plain_values() -> None:
         ({"head": None}, "head=None: data.task='classify' needs one"),
         ({"data": DataConfig(length=32, task="masked")}, "needs one, and no other task has one"),
         ({"evaluation_part": "moving"}, "evaluation_part='moving': needs evaluation_examples"),
-        ({"evaluation_examples": 0}, "evaluation_examples=0: must be greater than 0"),
+        ({"evaluation_examples": 0}, "evaluation_examples=0: must be a whole number of at least 1"),
         ({"keep": "middle"}, "keep='middle': must be one of 'last', 'best'"),
     ],
     ids=["no-head", "no-task", "moving", "none", "keep"],
 )
-def test_a_classifier_that_makes_no_sense_is_refused(fields: dict[str, Any], message: str) -> None:
+def test_an_inconsistent_classifier_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(classifier(), **fields)
 
@@ -242,10 +242,10 @@ def test_a_head_that_does_not_fit_the_task_is_refused(
 def test_epochs_become_steps_that_read_every_example() -> None:
     assert steps_of(3, 40, 4) == 30
     assert steps_of(1, 41, 4) == 11
-    with pytest.raises(ValueError, match="examples=0: must be greater than 0"):
+    with pytest.raises(ValueError, match="examples=0: must be a positive finite number"):
         steps_of(3, 0, 4)
 
 
-def test_other_options_of_a_task_are_another_run() -> None:
+def test_other_task_options_make_another_run() -> None:
     runs = [classifier(), classifier(data={"limit": {"train": 9}}), classifier(data={"length": 16})]
     assert len({run_id(run) for run in runs}) == 3

@@ -1,4 +1,4 @@
-"""A run that breaks stops, leaves its weights as they were, and says what broke first and where."""
+"""A run that diverges stops with its weights unchanged and names what broke first, and where."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ def _windows_of(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _after(calls: int, act: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """``act`` on what it is given, but on the first ``calls`` calls nothing."""
+    """A hook that applies ``act`` to its input after the first ``calls`` calls."""
     seen = 0
 
     def hook(*arguments: Any) -> torch.Tensor:
@@ -68,7 +68,7 @@ def test_a_gradient_is_named_by_the_part_nearest_the_output(
     where: str, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def poison(model: LanguageModel) -> None:
-        # From the fourth step on the gradient of this part's input, and so of all before it, is not finite.
+        # From the fourth step, the gradients of this part's input and of all parts before it are not finite.
         part = model.get_submodule(where)
         act = _after(3, lambda x: x * float("inf"))
         part.register_full_backward_pre_hook(lambda _module, grads: (act(grads[0]),))
@@ -122,7 +122,7 @@ def test_validation_that_is_not_finite_is_a_divergence_too(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_second_look_draws_the_same_dropout_as_the_step_that_broke(
+def test_the_repeated_step_draws_the_same_dropout_as_the_step_that_diverged(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fired: list[str] = []

@@ -1,4 +1,4 @@
-"""What a classifier is measured on at the end, and what its head is: known before the first step."""
+"""The splits measured at the end and the head of a classifier are checked before the first step."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +14,8 @@ from transnormer_lib.models.config import ClassifierHead
 from transnormer_lib.training import trainer
 from transnormer_lib.training.config import OptimizerConfig, RunRefused
 from transnormer_lib.training.evaluation import evaluate
+from transnormer_lib.training.setup import build
 from transnormer_lib.training.store import RunFailed, RunStore
-from transnormer_lib.training.substance import build
 from transnormer_lib.training.trainer import train
 
 
@@ -36,7 +36,7 @@ def test_the_end_is_measured_on_whole_splits_whatever_an_evaluation_reads(
     [(classifier(), "'train', 'validation', 'test'"), (config(), "'train', 'validation', 'test'")],
     ids=["classifier", "language-model"],
 )
-def test_a_split_that_there_is_not_is_refused_before_the_first_step(
+def test_an_unknown_split_is_refused_before_the_first_step(
     run: Any, splits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_task(monkeypatch)
@@ -57,11 +57,11 @@ def test_a_split_that_is_not_on_this_machine_is_missing_data_before_the_first_st
 
 
 def test_a_split_is_named_once() -> None:
-    with pytest.raises(ValueError, match=r"measured_at_end=\('test', 'test'\): must name each split once"):
+    with pytest.raises(ValueError, match=r"measured_at_end=\['test', 'test'\]: must differ from each other"):
         classifier(measured_at_end=("test", "test"))
 
 
-def test_nothing_is_dropped_in_a_head_unless_it_is_asked_for() -> None:
+def test_a_head_has_no_dropout_unless_configured() -> None:
     head = ClassifierHead(classes=2, head_width=8)
     for wanted, run in ((0.0, classifier(dropout=0.1)), (0.3, classifier(head=replace(head, head_dropout=0.3)))):
         assert [m.p for m in build(run).head.modules() if isinstance(m, nn.Dropout)] == [wanted]
@@ -69,7 +69,7 @@ def test_nothing_is_dropped_in_a_head_unless_it_is_asked_for() -> None:
         ClassifierHead(classes=2, head_dropout=1.0)
 
 
-def test_a_split_that_is_absent_is_no_fault_of_a_study_and_a_start_that_diverged_is_not_hidden(
+def test_a_study_continues_without_an_absent_split_but_not_from_a_diverged_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transnormer_lib.studies.common import classification

@@ -1,4 +1,4 @@
-"""fp16 and its gradient scaler, on a CPU, where Accelerate does not offer it but torch computes it."""
+"""fp16 and its gradient scaler on a CPU, which torch supports although Accelerate does not."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from transnormer_lib.training.trainer import train
 
 @pytest.fixture
 def fp16_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Make the trainer's accelerator one of fp16, with a scale to begin with."""
+    """Give the trainer an fp16 accelerator with an initial scale."""
     from accelerate.state import AcceleratorState
 
     build = trainer.build_accelerator
@@ -41,7 +41,7 @@ def test_steps_that_the_scaler_skips_are_no_divergence(fp16_on_the_cpu: Any) -> 
     assert trained.gradients is not None
     finite = trained.gradients.norms.isfinite().all(dim=1)
     assert (~finite).sum() == skipped
-    # The first two steps are of the warm-up, and the scale falls from above.
+    # The first two steps are warm-up; the scale starts too high and falls.
     assert trained.gradients.counted == 12 - max(skipped, 2)
     assert trained.gradients.mean_norm.isfinite().all()
     assert trained.record["train_loss"][0] == pytest.approx(plain.record["train_loss"][0], rel=1e-3)

@@ -15,7 +15,7 @@ from transnormer_lib.training.trainer import train
 
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("clip", [{}, {"clip_norm": 1e-3}, {"clip_value": 1e-3}], ids=["free", "norm", "value"])
-def test_they_are_those_of_the_unclipped_gradients_after_the_warm_up(
+def test_statistics_cover_the_unclipped_gradients_after_the_warm_up(
     clip: dict[str, float], accumulate: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = OptimizerConfig(learning_rate=1e-3, schedule="constant", warmup=3, **clip)  # type: ignore[arg-type]
@@ -39,7 +39,7 @@ def test_they_are_those_of_the_unclipped_gradients_after_the_warm_up(
         history = torch.stack([step[index] for step in seen[3:]]).flatten(1)
         mean, deviation = history.mean(0), history.std(0, correction=0)
         moving = history.abs().amax(0) > 0
-        # A key's bias changes no softmax weight: its exact gradient is 0, and only rounding is left to compare.
+        # A key's bias does not affect softmax weights: its exact gradient is 0, so only rounding would be compared.
         if history.abs().max() < 1e-6:
             continue
         close = {"rtol": 1e-3, "atol": 1e-7, "msg": lambda m, name=name: f"{name}: {m}"}
@@ -69,7 +69,7 @@ def test_a_gradient_that_never_changes_has_no_deviation_and_entries_without_grad
     assert result.mean_square.tolist() == [25.0]
 
 
-def test_without_a_step_after_the_warm_up_there_is_nothing_to_say() -> None:
+def test_without_steps_after_the_warm_up_statistics_are_nan() -> None:
     recorder = GradientRecorder(torch.nn.Linear(2, 2, bias=False), warmup=3)
     for step in range(2):  # a run that diverged in its warm-up
         recorder.add(step, torch.tensor([5.0]))

@@ -1,4 +1,4 @@
-"""A run that was killed goes on from its last checkpoint and ends as if nothing had happened, to the last bit."""
+"""A killed run resumes from its last checkpoint and ends bit-identical to an undisturbed one."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from transnormer_lib.training.trainer import Trained, train
 
 
 @pytest.mark.slow
-def test_runs_killed_at_twenty_random_moments_end_as_undisturbed_ones_to_the_last_bit(tmp_path: Path) -> None:
+def test_runs_killed_at_twenty_random_moments_end_bit_identical_to_undisturbed_ones(tmp_path: Path) -> None:
     script = Path(__file__).with_name("kill_points.py")
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
     done = subprocess.run(
@@ -29,7 +29,7 @@ def test_runs_killed_at_twenty_random_moments_end_as_undisturbed_ones_to_the_las
     outcomes = json.loads(done.stdout.splitlines()[-1])
     assert len(outcomes) == 20
     assert [o for o in outcomes if not o["equal"]] == []
-    # The kills did hit runs that had something to go on from, and half-written checkpoints.
+    # The kills hit runs with a checkpoint to resume from, and half-written checkpoints.
     killed = [o for o in outcomes if o["killed"]]
     assert any(o["sessions"] > 1 for o in killed)
     assert any(o["unfinished"] for o in killed)
@@ -44,10 +44,10 @@ def _stopping_after(steps: int) -> Any:
     return progress
 
 
-def _stop_and_go_on(folder: Path, run: Any, at: int, every: int = 2) -> Trained:
+def _stop_and_go_on(folder: Path, run: Any, at: int) -> Trained:
     with pytest.raises(Stop):
-        train(run, _stopping_after(at), Checkpoints(folder, steps=every))
-    return train(run, None, Checkpoints(folder, steps=every))
+        train(run, _stopping_after(at), Checkpoints(folder, seconds=0.0))
+    return train(run, None, Checkpoints(folder, seconds=0.0))
 
 
 def test_the_caller_s_random_states_survive_a_resume(tmp_path: Path) -> None:
@@ -81,19 +81,19 @@ def test_an_interruption_when_a_checkpoint_is_due_writes_it_once(tmp_path: Path)
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        train(config(), interrupt, Checkpoints(tmp_path, steps=2))
+        train(config(), interrupt, Checkpoints(tmp_path, seconds=0.0))
     assert [path.name for path in tmp_path.iterdir()] == ["step-0000000004-of-1"]
-    assert same(train(config(), None, Checkpoints(tmp_path, steps=2)), train(config()))
+    assert same(train(config(), None, Checkpoints(tmp_path, seconds=0.0)), train(config()))
 
 
-def test_a_checkpoint_of_another_number_of_processes_is_named_and_left_to_them(
+def test_a_checkpoint_of_another_number_of_processes_is_reported_and_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(Stop):
-        train(config(), _stopping_after(7), Checkpoints(tmp_path, steps=2))
+        train(config(), _stopping_after(7), Checkpoints(tmp_path, seconds=0.0))
     (tmp_path / "step-0000000006-of-1").rename(tmp_path / "step-0000000006-of-4")
     capsys.readouterr()
-    assert same(train(config(), None, Checkpoints(tmp_path, steps=2)), train(config()))
+    assert same(train(config(), None, Checkpoints(tmp_path, seconds=0.0)), train(config()))
     error = capsys.readouterr().err
     assert "step-0000000006-of-4: written after 6 steps with processes=4, which would go on from there" in error
     assert error.endswith("; processes=1 begins the run anew\n")
@@ -103,7 +103,7 @@ def test_a_checkpoint_of_another_number_of_processes_is_named_and_left_to_them(
 
 def test_only_the_newest_checkpoint_is_kept_and_another_number_of_processes_starts_anew(tmp_path: Path) -> None:
     with pytest.raises(Stop):
-        train(config(), _stopping_after(7), Checkpoints(tmp_path, steps=2))
+        train(config(), _stopping_after(7), Checkpoints(tmp_path, seconds=0.0))
     assert [path.name for path in tmp_path.iterdir()] == ["step-0000000006-of-1"]
     assert Checkpoints(tmp_path).latest(processes=1) is not None
     assert Checkpoints(tmp_path).latest(processes=2) is None
@@ -115,7 +115,7 @@ def test_a_short_run_writes_no_checkpoint(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
-def test_an_interruption_leaves_a_checkpoint_of_the_step_it_came_in(
+def test_an_interruption_leaves_a_checkpoint_of_its_step(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = train(config())
@@ -158,7 +158,7 @@ def test_a_checkpoint_of_other_code_is_not_used(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("value", ["soon", "-1", "nan"])
-def test_a_wrong_cadence_is_named(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_checkpoint_interval_is_refused_by_name(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSNORMER_CHECKPOINT_SECONDS", value)
     with pytest.raises(ValueError, match=f"TRANSNORMER_CHECKPOINT_SECONDS='{value}': must be a number"):
         RunStore()

@@ -1,4 +1,4 @@
-"""A run that starts from another one has its weights below the head, and its identity in its own."""
+"""A run that starts from another run takes its backbone weights, and its run id depends on the other's."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +10,8 @@ from training_cases import classifier, config, fake_task
 
 from transnormer_lib.training import trainer
 from transnormer_lib.training.config import OptimizerConfig
+from transnormer_lib.training.setup import build
 from transnormer_lib.training.store import RunFailed, RunStore, run_id
-from transnormer_lib.training.substance import build
 
 BASE = config("transnormer-t2", "masked")
 
@@ -45,7 +45,7 @@ def test_the_other_run_is_trained_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert trained == [BASE.name, "tuned-0", "tuned-1"]
 
 
-def test_another_run_to_start_from_is_another_run() -> None:
+def test_starting_from_another_run_makes_another_run() -> None:
     ids = {run_id(classifier(start_from=start)) for start in (None, BASE, replace(BASE, seed=1))}
     assert len(ids) == 3
 
@@ -67,8 +67,8 @@ def test_a_start_from_a_run_that_diverged_fails_and_names_it(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"dim": 32}, r"start_from\.model\.dim=32: must be that of the model, 16"),
-        ({"attention": ("norm", "norm")}, r"start_from\.model\.attention=\('norm', 'norm'\): must be"),
+        ({"dim": 32}, r"start_from\.model\.dim=32: must equal the model's, 16"),
+        ({"attention": ("norm", "norm")}, r"start_from\.model\.attention=\('norm', 'norm'\): must equal"),
     ],
     ids=["width", "mechanisms"],
 )
@@ -81,17 +81,17 @@ def test_a_start_from_another_backbone_is_refused(change: dict[str, Any], messag
 @pytest.mark.parametrize(
     ("ours", "theirs", "message"),
     [
-        ({"vocabulary": "bpe-512"}, {"vocabulary": "bytes"}, r"vocabulary='bytes': must be that of the run, 'bpe-512'"),
-        ({"vocabulary": "bytes"}, {"vocabulary": "bpe-512"}, r"vocabulary='bpe-512': must be that of the run, 'bytes'"),
+        ({"vocabulary": "bpe-512"}, {"vocabulary": "bytes"}, r"vocabulary='bytes': must equal the run's, 'bpe-512'"),
+        ({"vocabulary": "bytes"}, {"vocabulary": "bpe-512"}, r"vocabulary='bpe-512': must equal the run's, 'bytes'"),
         (
             {"vocabulary": "bpe-512"},
             {"vocabulary": "bpe-512", "corpus": "wikitext-103"},
-            r"corpus='wikitext-103': must be that of the run, 'wikipedia'",
+            r"corpus='wikitext-103': must equal the run's, 'wikipedia'",
         ),
     ],
     ids=["bytes", "pieces", "another-corpus"],
 )
-def test_a_start_from_other_tokens_of_the_same_number_is_refused(
+def test_a_start_from_another_vocabulary_of_equal_size_is_refused(
     ours: dict[str, str], theirs: dict[str, str], message: str
 ) -> None:
     start = replace(BASE, data=replace(BASE.data, **theirs))  # type: ignore[arg-type]
@@ -100,12 +100,12 @@ def test_a_start_from_other_tokens_of_the_same_number_is_refused(
 
 
 @pytest.mark.parametrize("vocabulary", ["bytes", "gpt2-bpe"])
-def test_tokens_that_no_corpus_makes_may_come_from_another(vocabulary: str) -> None:
+def test_a_vocabulary_independent_of_the_corpus_allows_another_corpus(vocabulary: str) -> None:
     start = replace(BASE, data=replace(BASE.data, vocabulary=vocabulary, corpus="wikitext-103"))
     assert classifier(data={"vocabulary": vocabulary}, start_from=start).start_from == start
 
 
-def test_random_features_are_those_of_the_other_run_and_the_next_ones_the_run_s_own(tmp_path: Path) -> None:
+def test_random_features_start_from_the_other_run_and_are_redrawn_by_the_run_s_own_seed(tmp_path: Path) -> None:
     base = config("performer", "masked", steps=3)
     runs = [replace(classifier("performer", start_from=base, steps=0), seed=seed) for seed in (0, 1)]
     [first, second] = [RunStore(tmp_path).get(run).model().state_dict() for run in runs]
@@ -117,7 +117,7 @@ def test_random_features_are_those_of_the_other_run_and_the_next_ones_the_run_s_
     assert len(names) == len(seeds) == 2
 
 
-def test_dropout_may_be_another_than_that_of_the_run_it_starts_from() -> None:
+def test_dropout_may_differ_from_the_run_it_starts_from() -> None:
     base = replace(BASE, model=replace(BASE.model, dropout=0.3))
     assert classifier(start_from=base).start_from == base
 

@@ -1,4 +1,4 @@
-"""Properties of the trainer and the store of runs: same config, same bits; nothing half-written is ever served."""
+"""Properties of the trainer and the store: equal configs give equal bits; no half-written run is ever returned."""
 
 import json
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from transnormer_lib.provenance import imports
 from transnormer_lib.training import store as store_module
 from transnormer_lib.training import trainer
 from transnormer_lib.training.config import RunConfig
-from transnormer_lib.training.records import CIRCUMSTANCES
+from transnormer_lib.training.records import RUN_CONDITIONS
 from transnormer_lib.training.store import RunFailed, RunStore, run_id
 
 
 def _lasting(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name not in CIRCUMSTANCES}
+    return {name: value for name, value in record.items() if name not in RUN_CONDITIONS}
 
 
 @pytest.mark.parametrize("task", ["causal", "masked"])
@@ -133,17 +133,15 @@ def test_an_edited_mechanism_changes_the_runs_that_use_it(
         store_module._code.cache_clear()
 
 
-@pytest.mark.parametrize("moment", ["save_weights", "train"])
-def test_an_interrupted_run_leaves_nothing_that_would_be_served(
-    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from transnormer_lib.training import checkpoints
+@pytest.mark.parametrize("moment", ["save_model", "train"])
+def test_an_interrupted_run_is_never_returned(moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safetensors import torch as weights
 
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoints if moment == "save_weights" else trainer, moment, interrupt)
+        patched.setattr(weights if moment == "save_model" else trainer, moment, interrupt)
         with pytest.raises(KeyboardInterrupt):
             RunStore(tmp_path).get(config())
     assert RunStore(tmp_path).find(config()) is None
@@ -166,10 +164,10 @@ def test_a_record_is_complete_enough_to_judge_the_run(tmp_path: Path) -> None:
     assert record["divergence"] is None
 
 
-def test_two_runs_of_one_config_differ_in_their_circumstances_alone(tmp_path: Path) -> None:
+def test_two_runs_of_one_config_differ_only_in_their_run_conditions(tmp_path: Path) -> None:
     first, second = (RunStore(tmp_path / name).get(config()).record for name in ("a", "b"))
     assert _lasting(first) == _lasting(second)
-    assert set(CIRCUMSTANCES) <= set(first)
+    assert set(RUN_CONDITIONS) <= set(first)
 
 
 def test_gradient_statistics_come_back_as_they_were_trained(tmp_path: Path) -> None:
@@ -184,9 +182,7 @@ def test_gradient_statistics_come_back_as_they_were_trained(tmp_path: Path) -> N
         RunStore(tmp_path).get(config()).gradients()
 
 
-def test_processes_that_wait_for_another_job_hear_of_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_waiting_for_another_job_exchange_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from accelerate import utils
 
     messages: list[Any] = []
@@ -203,4 +199,4 @@ def test_processes_that_wait_for_another_job_hear_of_each_other(
     monkeypatch.setattr(store_module, "launched_processes", lambda: 2)
     monkeypatch.setattr(store_module, "_WAIT", 0.01)
     assert RunStore(tmp_path).get(config()).record["status"] == "finished"
-    assert messages == [False, False, False, True, False]  # three times not yet; the lock; the run is not there
+    assert messages == [False, False, False, True, False]  # no lock three times; the lock; the run does not exist

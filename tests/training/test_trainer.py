@@ -1,4 +1,4 @@
-"""Properties of a training step: how it may be cut, in which precision it runs, what is measured, who is told."""
+"""Properties of training: micro-batches, precision, clipping, schedules, validation, trackers."""
 
 import math
 import re
@@ -34,10 +34,10 @@ def test_the_loss_curve_does_not_depend_on_the_number_of_micro_batches(name: str
         curves.append(record["train_loss"] + [record["validation"][-1]["nats_per_token"]])
     assert curves[1] == pytest.approx(curves[0], rel=1e-5)
     assert curves[2] == pytest.approx(curves[0], rel=1e-5)
-    assert curves[0] != curves[1]  # the cut did happen
+    assert curves[0] != curves[1]  # the batches were really split
 
 
-def test_validation_is_told_in_units_that_agree_with_each_other() -> None:
+def test_the_units_of_validation_agree() -> None:
     causal = train(config()).record["validation"][-1]
     assert causal["perplexity"] == pytest.approx(math.exp(causal["nats_per_token"]))
     assert causal["perplexity"] == pytest.approx(2 ** causal["bits_per_token"])
@@ -125,7 +125,7 @@ def test_the_end_is_measured_in_the_precision_of_validation(precision: Any, keep
 
 
 def test_weight_decay_takes_a_share_of_the_weight_whatever_its_gradient() -> None:
-    """Decoupled: where the gradient is zero, only rate · decay · weight is taken off."""
+    """Decoupled: with a gradient of zero, a step subtracts only rate · decay · weight."""
     from transnormer_lib.training.optimisation import build_optimizer
 
     layer = nn.Linear(2, 1, bias=False)
@@ -213,7 +213,7 @@ def test_fp16_without_a_gpu_is_refused_in_one_line() -> None:
         train(config(precision="fp16"))
 
 
-def test_a_tracker_is_told_every_loss_and_every_validation() -> None:
+def test_a_tracker_receives_every_loss_and_every_validation() -> None:
     from accelerate.tracking import GeneralTracker
 
     class Memory(GeneralTracker):

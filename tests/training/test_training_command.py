@@ -18,7 +18,7 @@ from training_cases import classifier, config
 from transnormer_lib.training import __main__ as command
 from transnormer_lib.training import trainer
 from transnormer_lib.training.config import RunConfig
-from transnormer_lib.training.records import CIRCUMSTANCES
+from transnormer_lib.training.records import RUN_CONDITIONS
 from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.trainer import train
 
@@ -48,7 +48,7 @@ def test_a_yaml_is_trained_once_and_then_found(
         ("- 1\n- 2\n", "run.yaml: must hold a mapping of a run's fields, not list"),
         ("a: [", "run.yaml: no YAML"),
         ({"step": 3}, "run.yaml: step=3: Unexpected keyword argument"),
-        ({"steps": -1}, "run.yaml: steps=-1: must not be negative"),
+        ({"steps": -1}, "run.yaml: steps=-1: must be a whole number of at least 0"),
         ({"precision": "fp8"}, "run.yaml: precision='fp8'"),
         ({"data": {"corpus": "novels", "length": 8}}, "'novels': must be one of 'wikipedia'"),
         ({"data": {"vocabulary": "bpe-512", "length": 8}}, "model.vocab_size="),
@@ -102,7 +102,7 @@ def _torchrun(path: Path, store: Path, **environment: str) -> subprocess.Popen[s
 @pytest.mark.slow
 @pytest.mark.parametrize("shared_by", ["copies", "shards"])
 def test_two_processes_train_the_classifier_that_one_trains(shared_by: str, tmp_path: Path) -> None:
-    """Copied (DDP) or cut in two (FSDP): from another run's weights, the best kept, with a checkpoint at every step."""
+    """Copied (DDP) or sharded (FSDP): started from another run, best weights kept, a checkpoint at every step."""
     base = config("transnormer-t2", "masked", dropout=0.0, accumulate=2)
     run = classifier(start_from=base, dropout=0.0, evaluations=4, accumulate=2, keep="best", measured_at_end=("test",))
     environment = {"ACCELERATE_USE_FSDP": "true"} if shared_by == "shards" else {}
@@ -150,7 +150,7 @@ def test_two_processes_train_what_one_trains(task: str, tmp_path: Path) -> None:
     job = _torchrun(_write(tmp_path / "run.yaml", run), store)
     error = job.communicate(timeout=240)[1]
     assert job.returncode == 0, error
-    assert error.count("nats_per_token") == 1  # one process speaks
+    assert error.count("nats_per_token") == 1  # only one process prints
     together, alone = RunStore(store).find(run), train(run)
     assert together is not None
     assert [p.name for p in store.iterdir() if p.is_dir()] == [together.path.name]
@@ -164,7 +164,7 @@ def test_two_processes_train_what_one_trains(task: str, tmp_path: Path) -> None:
 
 
 def _two_processes(path: Path, store: Path) -> list[subprocess.Popen[bytes]]:
-    """What torchrun starts, without torchrun, whose children would outlive a kill."""
+    """Start the processes as torchrun does, but without it, because its children would outlive a kill."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -177,7 +177,7 @@ def _two_processes(path: Path, store: Path) -> list[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.slow
-def test_two_processes_that_were_killed_go_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_two_killed_processes_resume_to_the_same_bits(tmp_path: Path) -> None:
     run = config("transnormer-t2", steps=40)
     path = _write(tmp_path / "run.yaml", run)
     records = []
@@ -194,7 +194,7 @@ def test_two_processes_that_were_killed_go_on_to_the_same_bits(tmp_path: Path) -
         assert [job.wait(timeout=120) for job in jobs] == [0, 0]
         found = RunStore(store).find(run)
         assert found is not None
-        same = {key: value for key, value in found.record.items() if key not in CIRCUMSTANCES}
+        same = {key: value for key, value in found.record.items() if key not in RUN_CONDITIONS}
         records.append((same, (found.path / "model.safetensors").read_bytes(), found.record["sessions"]))
     assert [sessions for _, _, sessions in records] == [2, 1]
     assert records[0][:2] == records[1][:2]

@@ -15,17 +15,17 @@ from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.config import ClassifierHead
 from transnormer_lib.training import store
 from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
-from transnormer_lib.training.records import CIRCUMSTANCES
+from transnormer_lib.training.records import RUN_CONDITIONS
 from transnormer_lib.training.trainer import Trained
 
 
 class Stop(Exception):
-    """A run is cut here."""
+    """Stops a run in a test."""
 
 
 def same(first: Trained, second: Trained) -> bool:
-    """Whether two runs left the same records, but for their circumstances, and the same weights to the last bit."""
-    records = [{k: v for k, v in t.record.items() if k not in CIRCUMSTANCES} for t in (first, second)]
+    """Whether two runs left the same records, apart from run conditions, and bit-identical weights."""
+    records = [{k: v for k, v in t.record.items() if k not in RUN_CONDITIONS} for t in (first, second)]
     weights = [t.model.state_dict() for t in (first, second)]
     return records[0] == records[1] and all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
@@ -66,7 +66,7 @@ def classifier(name: str = "transnormer-t2", data: dict[str, Any] | None = None,
 
 
 def fake_task(monkeypatch: pytest.MonkeyPatch, pairs: bool = False, **fields: Any) -> TaskData:
-    """Puts a task in place of every other: whether half of the letters of a sequence, or of both of a pair, are a 7.
+    """Replaces every task by one that asks whether half of a sequence's letters (of both, for pairs) are a 7.
 
     Sequences have 3 to 20 tokens; 40 examples in train, 23 in validation and test each.
     """
@@ -86,6 +86,6 @@ def fake_task(monkeypatch: pytest.MonkeyPatch, pairs: bool = False, **fields: An
     values |= {"splits": splits, "metrics": ("matthews", "accuracy", "f1"), "fingerprint": "f" * 64}
     task = TaskData(**(values | fields))
     monkeypatch.setattr(tasks, "load_task", lambda *_, **__: task)
-    # Remembered fingerprints are of the real task, or of another fake.
-    monkeypatch.setattr(store, "_task_fingerprint", inspect.unwrap(store._task_fingerprint))
+    # Cached fingerprints would be those of the real task or of another fake.
+    monkeypatch.setattr(store, "_data_fingerprint", inspect.unwrap(store._data_fingerprint))
     return task

@@ -1,1 +1,1 @@
-"""Which code, which versions and which machine made a result. A leaf: it imports nothing else of ours."""
+"""The code, the versions and the machine that made a result. Imports nothing else of this project."""

@@ -1,5 +1,6 @@
-"""The circumstances of a result: commit, versions, machine. Read from the system, never from a config."""
+"""The run conditions of a result: commit, versions, machine. Read from the system, never from a config."""
 
+import os
 import platform
 import re
 import resource
@@ -24,10 +25,7 @@ def _run(*command: str) -> str | None:
 
 @lru_cache
 def commit() -> tuple[str | None, bool | None]:
-    """(commit, whether the working tree differs from it); (None, None) outside a git checkout.
-
-    Ignored files, such as the reports themselves, do not count as a difference.
-    """
+    """(commit, whether the working tree differs from it, ignored files aside); (None, None) outside a checkout."""
     root = str(Path(__file__).resolve().parents[2])
     revision = _run("git", "-C", root, "rev-parse", "HEAD")
     status = _run("git", "-C", root, "status", "--porcelain")
@@ -36,7 +34,7 @@ def commit() -> tuple[str | None, bool | None]:
 
 @lru_cache
 def versions() -> dict[str, str]:
-    """The installed versions of Python and of what this project requires, extras left out."""
+    """The versions of Python and of the packages that this project requires, without extras."""
     found = {"python": platform.python_version()}
     try:
         requirements = requires(_DISTRIBUTION) or []
@@ -55,9 +53,7 @@ def versions() -> dict[str, str]:
 
 @lru_cache
 def device() -> str:
-    """The accelerator's name if there is one, else the processor's with its number of cores."""
-    import os
-
+    """The name of the accelerators or, without one, of the processor with its number of cores."""
     if shutil.which("nvidia-smi") and (names := _run("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")):
         return ", ".join(sorted(set(names.splitlines())))
     name = platform.processor() or platform.machine()
@@ -68,12 +64,12 @@ def device() -> str:
 
 
 def peak_memory_bytes(*, children: bool = False) -> int:
-    """Largest resident memory so far, of this process or of the largest finished child."""
+    """Peak resident memory so far, of this process or of its largest finished child."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN if children else resource.RUSAGE_SELF)
     return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def provenance() -> dict[str, Any]:
-    """What is the same for every result of this process; callers add seeds, data and seconds."""
+    """The run conditions that all results of this process share."""
     revision, dirty = commit()
     return {"commit": revision, "dirty": dirty, "versions": versions(), "device": device()}

@@ -1,7 +1,7 @@
-"""What a piece of code depends on inside this project, and digests over it.
+"""The modules of this project that a module depends on, and digests of their code.
 
-The import graph is grimp's: it reads the sources, imports nothing, and sees imports inside functions too. A
-module also depends on the packages it lies in, since importing it runs their ``__init__``.
+grimp builds the import graph from the sources, without importing them, and includes imports inside functions. A module
+also depends on the packages that contain it, because importing it runs their ``__init__``.
 """
 
 import ast
@@ -9,10 +9,12 @@ import hashlib
 from collections.abc import Iterable
 from functools import lru_cache
 from importlib.util import find_spec
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 PACKAGES = ("transnormer_lib", "transnormer_kernels")
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)  # what may have a docstring
 
 
 @lru_cache
@@ -22,23 +24,14 @@ def _graph() -> Any:
     return grimp.build_graph(*PACKAGES, cache_dir=None)
 
 
-def modules() -> frozenset[str]:
-    """Every module and package of the project."""
-    return frozenset(_graph().modules)
-
-
-def _ancestors(module: str) -> list[str]:
-    parts = module.split(".")
-    return [".".join(parts[:end]) for end in range(1, len(parts))]
-
-
 def closure(start: Iterable[str], without: Iterable[str] = ()) -> list[str]:
-    """``start``, all that it imports directly or indirectly, and the packages around both; sorted.
+    """``start``, all modules that it imports directly or indirectly, and the packages that contain these; sorted.
 
-    ``without`` names modules that are left out, with what is reached through them alone.
+    Leaves out the modules ``without`` and those reached only through them. Raises ValueError for an unknown module.
     """
     graph, without = _graph(), frozenset(without)
-    found, todo = set(), list(start)
+    found: set[str] = set()
+    todo = list(start)
     while todo:
         module = todo.pop()
         if module in found or module in without:
@@ -46,20 +39,21 @@ def closure(start: Iterable[str], without: Iterable[str] = ()) -> list[str]:
         if module not in graph.modules:
             raise ValueError(f"module={module!r}: not a module of {' or '.join(PACKAGES)}")
         found.add(module)
-        todo += [*graph.find_modules_directly_imported_by(module), *_ancestors(module)]
+        packages = accumulate(module.split("."), "{}.{}".format)
+        todo += [*graph.find_modules_directly_imported_by(module), *packages]
     return sorted(found)
 
 
 def imported_modules(source: str) -> set[str]:
-    """The project's modules that a piece of Python source names in its import statements."""
-    known, named = modules(), set()
+    """The project's modules that Python source names in its import statements."""
+    named = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             named |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            # `from package import name`: name may be a module or something inside the package.
+            # In `from package import name`, name may be a module or an attribute of the package.
             named |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return named & known
+    return named & _graph().modules
 
 
 def path_of(module: str) -> Path:
@@ -69,21 +63,20 @@ def path_of(module: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise ValueError(f"module={module!r}: {top} is not installed")
     path = Path(spec.submodule_search_locations[0], *rest)
-    # A module may share its name with a folder of data, and then wins over it.
+    # A module wins over a folder of data with the same name.
     inside = path / "__init__.py"
     return inside if inside.exists() else path.with_suffix(".py")
 
 
 def source_digest(start: Iterable[str]) -> str:
-    """Digest of the sources, to the letter, of everything in ``closure(start)``."""
+    """Digest of the exact sources of ``closure(start)``."""
     return _digest((module, path_of(module).read_bytes()) for module in closure(start))
 
 
 def code_digest(*start: str, without: Iterable[str] = ()) -> str:
-    """Like :func:`source_digest`, but blind to comments, docstrings and layout.
+    """Digest of the code of ``closure(start, without)``, ignoring comments, docstrings and layout.
 
-    For what is expensive to make again: a clarified sentence must not discard hours of training. ``without`` as in
-    :func:`closure`.
+    For expensive results: rewording a comment must not discard hours of training.
     """
     return _digest((module, _bare(path_of(module).read_text()).encode()) for module in closure(start, without))
 
@@ -91,14 +84,8 @@ def code_digest(*start: str, without: Iterable[str] = ()) -> str:
 def _bare(source: str) -> str:
     tree = ast.parse(source)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if (
-                isinstance(first, ast.Expr)
-                and isinstance(first.value, ast.Constant)
-                and isinstance(first.value.value, str)
-            ):
-                node.body = node.body[1:] or [ast.Pass()]
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
     return ast.unparse(tree)
 
 

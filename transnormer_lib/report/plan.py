@@ -85,8 +85,8 @@ def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device
     Raises :class:`UserMistake` for parameters that a notebook does not take or a study cannot use.
     """
     from transnormer_lib.models.flops import training_flops
+    from transnormer_lib.training.setup import parameters_of
     from transnormer_lib.training.store import default_root
-    from transnormer_lib.training.substance import parameters_of
 
     store = default_root()
 

@@ -1,17 +1,17 @@
-"""What one training run is, as typed fields: model, data, optimiser, length, seed.
+"""The config of a training run: model, data, optimiser, number of steps, seed.
 
-Two runs with equal configs, data and code are the same run: the store (``training.store``) keeps one of them. What
-does not change a run's result, such as how often a checkpoint is written, is no part of it. The one exception is
-``RunConfig.bands``: they stand here because a recipe and what is expected of it belong together, and the store leaves
-them out of a run's identity (:meth:`RunConfig.identity`).
+Runs with equal configs, data and code are the same run, and the store (``training.store``) keeps one of them. Options
+that cannot change the result, such as how often a checkpoint is written, are not in the config. The one exception is
+``RunConfig.bands``, the losses expected of a recipe: they are not part of its identity (:meth:`RunConfig.identity`).
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
+from transnormer_lib.checks import check_choice, check_count, check_distinct, check_not_negative, check_positive
 from transnormer_lib.data.masking import MaskingConfig
 from transnormer_lib.models.config import ClassifierHead, ModelConfig
 from transnormer_lib.strict import from_plain
@@ -23,53 +23,34 @@ Gradients = Literal["none", "norms"]
 Keep = Literal["last", "best"]
 EvaluationPart = Literal["spread", "moving"]
 BandOf = Literal["train", "validation"]
-# What may differ between a model and the one whose weights it starts from: nothing that has a weight below the head.
+# Fields that may differ between a model and the one it starts from: no weight below the head depends on them.
 _NOT_IN_BACKBONE = ("dropout", "attention_dropout", "activation_dropout", "tied", "output_bias", "init")
 
 
 class RunRefused(ValueError):
-    """A run that this machine or this data does not allow, in one line: ``field=value: rule``."""
-
-
-def _positive(owner: object, *names: str) -> None:
-    for name in names:
-        value = getattr(owner, name)
-        if not 0 < value < math.inf:
-            raise ValueError(f"{name}={value!r}: must be greater than 0 and finite")
-
-
-def _not_negative(owner: object, *names: str) -> None:
-    for name in names:
-        value = getattr(owner, name)
-        if not 0 <= value < math.inf:
-            raise ValueError(f"{name}={value!r}: must not be negative, and finite")
-
-
-def _one_of(owner: object, name: str, allowed: Any) -> None:
-    value, options = getattr(owner, name), get_args(allowed)
-    if value not in options:
-        raise ValueError(f"{name}={value!r}: must be one of {', '.join(map(repr, options))}")
+    """This machine or this data does not allow the run; the message is one line, ``field=value: rule``."""
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which text, cut how; or which classification task."""
+    """The text and how it is cut into sequences, or the classification task."""
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012  read by pydantic, not a field
 
-    corpus: str = "wikipedia"  # of a language model; "classify": the one whose pieces a BPE vocabulary has
+    corpus: str = "wikipedia"  # the text; "classify": the text that a BPE vocabulary was learned from
     vocabulary: str = "bytes"  # "bytes", or "bpe-N" for N pieces
     task: Task = "causal"
     length: int = 128  # tokens per sequence; "classify": longer sequences are cut
-    batch_size: int = 8  # sequences (or pairs) per optimiser step, over all micro-batches and processes together
-    masking: MaskingConfig = field(default_factory=MaskingConfig)  # read by the masked task
+    batch_size: int = 8  # sequences (or pairs) per optimiser step, over all micro-batches and processes
+    masking: MaskingConfig = field(default_factory=MaskingConfig)  # "masked" only
     task_name: str = ""  # "classify": the task (``data.tasks``)
-    joined: bool = False  # "classify": a pair as one sequence
-    limit: Mapping[str, int] = field(default_factory=dict)  # "classify": the most examples of a split, by its name
+    joined: bool = False  # "classify": read a pair as one sequence
+    limit: Mapping[str, int] = field(default_factory=dict)  # "classify": most examples per split
 
     def __post_init__(self) -> None:
-        _one_of(self, "task", Task)
-        _positive(self, "length", "batch_size")
+        check_choice("task", self.task, Task)
+        check_count("length", self.length)
+        check_count("batch_size", self.batch_size)
         if self.task != "masked" and self.masking != MaskingConfig():
             raise ValueError(f"masking={self.masking!r}: only task='masked' masks")
         if (self.task == "classify") != bool(self.task_name):
@@ -77,8 +58,8 @@ class DataConfig:
         for name in ("limit", "joined"):
             if getattr(self, name) and self.task != "classify":
                 raise ValueError(f"{name}={getattr(self, name)!r}: only task='classify' has examples")
-        if any(count < 1 for count in self.limit.values()):
-            raise ValueError(f"limit={dict(self.limit)!r}: must be at least 1 for each split")
+        for split, count in self.limit.items():
+            check_count(f"limit[{split!r}]", count)
 
     @property
     def source(self) -> str:
@@ -90,9 +71,9 @@ class DataConfig:
 class OptimizerConfig:
     """AdamW and its schedule. ``warmup`` and the schedule count optimiser steps.
 
-    The weight decay is decoupled (Loshchilov & Hutter, 2019): each step takes rate · ``weight_decay`` · weight off the
-    weight. The ``adam`` of fairseq, with which the paper's models were trained, does the same. What the schedules are
-    is said in ``training.schedules``.
+    The weight decay is decoupled (Loshchilov & Hutter, 2019): each step subtracts rate · ``weight_decay`` · weight.
+    So does fairseq's ``adam``, with which the paper's models were trained. ``training.schedules`` defines the
+    schedules.
     """
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012
@@ -105,23 +86,26 @@ class OptimizerConfig:
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-8
     weight_decay: float = 0.01
-    clip_norm: float = 0.0  # largest norm of the whole gradient; 0 switches it off
-    clip_value: float = 0.0  # largest absolute entry of the gradient; 0 switches it off
-    cycle_momentum: bool = False  # "onecycle": β1 falls from 0.95 to 0.85 while the rate rises, and back; not betas[0]
+    clip_norm: float = 0.0  # largest norm of the whole gradient; 0: no clipping
+    clip_value: float = 0.0  # largest absolute entry of the gradient; 0: no clipping
+    cycle_momentum: bool = False  # "onecycle": β1 goes from 0.95 to 0.85 and back, instead of staying at betas[0]
 
     def __post_init__(self) -> None:
-        _one_of(self, "schedule", Schedule)
+        check_choice("schedule", self.schedule, Schedule)
         if self.cycle_momentum and self.schedule != "onecycle":
             raise ValueError(f"cycle_momentum=True: only schedule='onecycle' has a cycle, not {self.schedule!r}")
-        _positive(self, "learning_rate", "eps")
-        _not_negative(self, "warmup", "warmup_start", "end_learning_rate", "weight_decay", "clip_norm", "clip_value")
+        check_count("warmup", self.warmup, 0)
+        for name in ("learning_rate", "eps"):
+            check_positive(name, getattr(self, name))
+        for name in ("warmup_start", "end_learning_rate", "weight_decay", "clip_norm", "clip_value"):
+            check_not_negative(name, getattr(self, name))
         if not all(0.0 <= beta < 1.0 for beta in self.betas):
             raise ValueError(f"betas={self.betas!r}: both must be in [0, 1)")
         for name in ("warmup_start", "end_learning_rate"):
             if getattr(self, name) > self.learning_rate:
                 raise ValueError(f"{name}={getattr(self, name)!r}: exceeds learning_rate={self.learning_rate!r}")
         if self.warmup_start and (not self.warmup or self.schedule == "onecycle"):
-            raise ValueError(f"warmup_start={self.warmup_start!r}: needs a warm-up, and onecycle has its own start")
+            raise ValueError(f"warmup_start={self.warmup_start!r}: needs a warm-up of a schedule other than 'onecycle'")
         if self.end_learning_rate and self.schedule not in ("linear", "cosine"):
             raise ValueError(f"end_learning_rate={self.end_learning_rate!r}: only 'linear' and 'cosine' end at a rate")
         if self.clip_norm and self.clip_value:
@@ -130,7 +114,7 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class Band:
-    """Where a loss is expected to be after ``step`` finished steps; ``training.bands`` says how it is measured."""
+    """The loss expected after ``step`` finished steps; ``training.bands`` says how it is measured."""
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012
 
@@ -140,8 +124,8 @@ class Band:
     of: BandOf = "train"  # the training loss, or the validation loss
 
     def __post_init__(self) -> None:
-        _positive(self, "step")
-        _one_of(self, "of", BandOf)
+        check_count("step", self.step)
+        check_choice("of", self.of, BandOf)
         if not self.low < self.high:
             raise ValueError(f"high={self.high!r}: must be greater than low={self.low!r}")
 
@@ -152,45 +136,41 @@ class RunConfig:
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012
 
-    name: str  # readable, used in the run's folder; letters, digits, dot, dash and underscore
-    model: ModelConfig  # of a classifier: the encoder below the head
+    name: str  # readable, part of the folder's name; letters, digits, dot, dash and underscore
+    model: ModelConfig  # for a classifier: the encoder below the head
     data: DataConfig
     optimizer: OptimizerConfig
     steps: int  # optimiser steps; 0 keeps the initial weights
-    seed: int  # fixes initial weights, the order of the data and dropout
-    head: ClassifierHead | None = None  # of a classifier
-    start_from: "RunConfig | None" = (
-        None  # the run whose weights all but the head start from; None: drawn from the seed
-    )
-    evaluations: int = 1  # how often validation is measured, evenly spread, the last time at the end
-    validation_windows: int = 64  # language models: sequences of data.length that one evaluation reads
-    evaluation_examples: int | None = None  # classifiers: examples of each split that one evaluation reads; None: all
-    evaluation_part: EvaluationPart = "spread"  # "moving": other examples each time, as Skyformer's harness
-    waypoints: tuple[int, ...] = ()  # further steps after which validation is measured; 0: before the first
-    # Further splits, such as "test", measured once with the weights kept; a classifier's are read as a whole.
+    seed: int  # determines initial weights, order of the data and dropout
+    head: ClassifierHead | None = None  # classifiers only
+    start_from: "RunConfig | None" = None  # the run whose weights, except the head's, this run starts from
+    evaluations: int = 1  # number of validations, evenly spaced, the last one at the end
+    validation_windows: int = 64  # a language model's: sequences per validation, spread evenly over the split
+    evaluation_examples: int | None = None  # a classifier's: most examples per evaluation; None: the whole split
+    evaluation_part: EvaluationPart = "spread"  # "moving": other examples each time, as in Skyformer's harness
+    waypoints: tuple[int, ...] = ()  # further steps after which to validate; 0: before the first step
+    # Further splits, such as "test", evaluated once with the kept weights; a classifier's are read as a whole.
     measured_at_end: tuple[str, ...] = ()
-    keep: Keep = "last"  # the weights that the run leaves: the last, or those of the best evaluation
-    bands: tuple[Band, ...] = ()  # where losses are expected; a run outside stops
-    accumulate: int = 1  # micro-batches that one optimiser step is cut into, to fit memory
-    precision: Precision = "fp32"  # of the matrix products; weights, norms and losses are fp32 in each
+    keep: Keep = "last"  # which weights to keep: the last, or those of the best evaluation
+    bands: tuple[Band, ...] = ()  # expected losses; a run outside a band stops
+    accumulate: int = 1  # micro-batches per optimiser step, to fit memory
+    precision: Precision = "fp32"  # of the matrix products; weights, norms and losses are always fp32
     gradients: Gradients = "none"  # "norms": record the statistics of training.gradient_statistics
 
     def __post_init__(self) -> None:
         if not self.name or not all(c.isalnum() or c in ".-_" for c in self.name):
             raise ValueError(f"name={self.name!r}: must be letters, digits, '.', '-' or '_'")
-        _not_negative(self, "steps", "seed")
-        _positive(self, "evaluations", "validation_windows", "accumulate")
-        for name, allowed in (
-            ("precision", Precision),
-            ("gradients", Gradients),
-            ("keep", Keep),
-            ("evaluation_part", EvaluationPart),
-        ):
-            _one_of(self, name, allowed)
+        for name in ("steps", "seed"):
+            check_count(name, getattr(self, name), 0)
+        for name in ("evaluations", "validation_windows", "accumulate"):
+            check_count(name, getattr(self, name))
+        check_choice("precision", self.precision, Precision)
+        check_choice("gradients", self.gradients, Gradients)
+        check_choice("keep", self.keep, Keep)
+        check_choice("evaluation_part", self.evaluation_part, EvaluationPart)
         if not all(0 <= w <= self.steps for w in self.waypoints) or any(b <= a for a, b in pairwise(self.waypoints)):
             raise ValueError(f"waypoints={self.waypoints!r}: must be rising steps between 0 and steps={self.steps}")
-        if len(set(self.measured_at_end)) != len(self.measured_at_end):
-            raise ValueError(f"measured_at_end={self.measured_at_end!r}: must name each split once")
+        check_distinct("measured_at_end", self.measured_at_end)
         if self.steps and self.optimizer.warmup >= self.steps:
             raise ValueError(f"optimizer.warmup={self.optimizer.warmup}: must be less than steps={self.steps}")
         if self.data.batch_size % self.accumulate:
@@ -212,11 +192,11 @@ class RunConfig:
         if classifies != (self.head is not None):
             raise ValueError(f"head={self.head!r}: data.task='classify' needs one, and no other task has one")
         if self.evaluation_examples is not None:
-            _positive(self, "evaluation_examples")
+            check_count("evaluation_examples", self.evaluation_examples)
             if not classifies:
                 raise ValueError(
-                    f"evaluation_examples={self.evaluation_examples!r}: only classifiers; the windows of"
-                    " a language model are validation_windows"
+                    f"evaluation_examples={self.evaluation_examples!r}: only for classifiers; a language model"
+                    " has validation_windows"
                 )
         elif self.evaluation_part == "moving":
             raise ValueError("evaluation_part='moving': needs evaluation_examples, the size of a part")
@@ -233,22 +213,20 @@ class RunConfig:
         for item in fields(ModelConfig):
             ours, theirs = getattr(self.model, item.name), getattr(start.model, item.name)
             if item.name not in _NOT_IN_BACKBONE and ours != theirs:
-                raise ValueError(f"start_from.model.{item.name}={theirs!r}: must be that of the model, {ours!r}")
-        # Tables of one size may be of other tokens. A BPE vocabulary is that of its corpus; the others are the same
-        # for each, and tasks with tokens of their own leave the name at "bytes".
-        names = ["vocabulary", *(["corpus"] if self.data.vocabulary.startswith("bpe-") else [])]
-        for name in names:
+                raise ValueError(f"start_from.model.{item.name}={theirs!r}: must equal the model's, {ours!r}")
+        # Embedding tables of one size may be for different tokens. Only a BPE vocabulary depends on its corpus.
+        for name in ("vocabulary", "corpus") if self.data.vocabulary.startswith("bpe-") else ("vocabulary",):
             ours, theirs = getattr(self.data, name), getattr(start.data, name)
             if ours != theirs:
-                raise ValueError(f"start_from.data.{name}={theirs!r}: must be that of the run, {ours!r}")
+                raise ValueError(f"start_from.data.{name}={theirs!r}: must equal the run's, {ours!r}")
 
     def evaluated_after(self) -> frozenset[int]:
-        """The numbers of finished optimiser steps after which validation is measured."""
+        """The numbers of finished optimiser steps after which to validate."""
         evenly = {round(self.steps * k / self.evaluations) for k in range(1, self.evaluations + 1)}
         return frozenset(evenly - {0} | set(self.waypoints) | ({0} if self.steps == 0 else set()))
 
     def chain(self) -> "tuple[RunConfig, ...]":
-        """The runs that it starts from, the first of all first, then itself."""
+        """All runs that this run starts from, earliest first, then the run itself."""
         return (*(self.start_from.chain() if self.start_from else ()), self)
 
     def to_dict(self) -> dict[str, Any]:
@@ -256,14 +234,16 @@ class RunConfig:
         return asdict(self)
 
     def identity(self) -> dict[str, Any]:
-        """What makes the run another one, as plain values: all but the bands, which stop a run and change nothing
-        in it; without ``start_from``, whose identity is its own."""
-        values = replace(self, bands=(), start_from=None).to_dict()
+        """What distinguishes a run from others, as plain values.
+
+        Without the bands, which change nothing in a run, and without ``start_from``, which has an identity of its own.
+        """
+        values = self.to_dict()
         return {name: value for name, value in values.items() if name not in ("bands", "start_from")}
 
 
 def run_config(values: dict[str, Any]) -> RunConfig:
-    """A config from plain values (YAML, JSON), strictly: unknown fields and wrong types are refused.
+    """A config from plain values (YAML, JSON); unknown fields and wrong types are refused.
 
     Raises ``ValueError`` with one line naming field, value and rule.
     """
@@ -271,9 +251,10 @@ def run_config(values: dict[str, Any]) -> RunConfig:
 
 
 def steps_of(epochs: float, examples: int, batch_size: int) -> int:
-    """Optimiser steps in which every example is read ``epochs`` times: the last batch counts where it is not full,
-    and is filled from the epoch after it. Raises ValueError for a number that is not greater than 0."""
+    """The optimiser steps of ``epochs`` passes over the examples; a last batch that is not full counts as a step.
+
+    Raises ValueError for a number that is not positive.
+    """
     for name, value in (("epochs", epochs), ("examples", examples), ("batch_size", batch_size)):
-        if not 0 < value < math.inf:
-            raise ValueError(f"{name}={value!r}: must be greater than 0 and finite")
+        check_positive(name, value)
     return math.ceil(epochs * examples / batch_size)

@@ -1,8 +1,8 @@
-"""Accelerate, set up for one run: device, precision, processes, sharding, tracker.
+"""Accelerate, configured for one run: device, precision, processes, sharding, tracker.
 
-Processes copy the model (DDP) unless Accelerate's configuration says FSDP: ``accelerate launch --use_fsdp``, its
-config file, or ``ACCELERATE_USE_FSDP=true`` with the ``FSDP_…`` variables under ``torchrun``. FSDP means its second
-version, whose optimiser sees the parameters by name.
+Processes copy the model (DDP) unless Accelerate's configuration asks for FSDP: ``accelerate launch --use_fsdp``, its
+config file, or ``ACCELERATE_USE_FSDP=true`` with the ``FSDP_…`` variables under ``torchrun``. Only FSDP version 2 is
+supported.
 """
 
 import os
@@ -15,32 +15,30 @@ _MIXED = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
 def launched_processes() -> int:
-    """How many processes the launcher (``torchrun``) started for this run; 1 without one."""
+    """The number of processes that the launcher (``torchrun``) started; 1 without a launcher."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def build_accelerator(precision: Precision, tracker: Any = None, tracking_dir: Path | None = None) -> Any:
-    """An ``accelerate.Accelerator`` that computes in ``precision`` on the device at hand.
+    """An ``accelerate.Accelerator`` that computes in ``precision`` on the available device.
 
-    Under ``torchrun`` it joins the processes: NCCL on GPUs, gloo on CPUs (also where ACCELERATE_USE_CPU keeps a
-    machine with GPUs on its CPUs). ``tracker`` is a name that Accelerate knows or one of its ``GeneralTracker``s;
-    trackers that write files write them below ``tracking_dir``.
+    Under ``torchrun`` it joins the processes, by NCCL on GPUs and gloo on CPUs. ``tracker`` is a name that Accelerate
+    knows or a ``GeneralTracker``; trackers that write files write them below ``tracking_dir``.
 
     Raises:
-        RunRefused: fp16 without a GPU; FSDP of the first version; a tracker that Accelerate does not know or whose
-            package is not installed.
+        RunRefused: fp16 without a GPU; FSDP version 1; an unknown tracker, or one whose package is not installed.
     """
     import torch
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState, PartialState
 
-    # Asked for a CPU, Accelerate joins the processes over gloo; left to find out alone, it would not join them.
+    # Without cpu=True, Accelerate would not join processes on CPUs.
     state = PartialState(cpu=not torch.accelerator.is_available())
     if precision == "fp16" and state.device.type == "cpu":
-        raise RunRefused("precision='fp16': needs a GPU, and this run is on the CPU; take 'bf16' or 'fp32'")
+        raise RunRefused("precision='fp16': needs a GPU, and this run is on the CPU; use 'bf16' or 'fp32'")
     if tracker is not None:
         _check_tracker(tracker)
-    # Accelerate keeps one precision per process; a notebook trains runs of several.
+    # Accelerate keeps one precision per process, but a notebook may train runs of several precisions.
     if AcceleratorState._shared_state and AcceleratorState().mixed_precision != _MIXED[precision]:
         AcceleratorState._reset_state()
     plugin = _sharding() if state.num_processes > 1 else None
@@ -65,34 +63,31 @@ def _sharding() -> Any:
     if version != "2":
         raise RunRefused(f"FSDP_VERSION={version!r}: must be '2'")
     plugin = FullyShardedDataParallelPlugin(fsdp_version=2)
-    # Every process draws the same weights from the seed; there is nothing to send round.
+    # Every process draws the same weights from the seed, so none need to be broadcast.
     plugin.cpu_ram_efficient_loading = False
     return plugin
 
 
 def _shard_on_cpus(accelerator: Any, plugin: Any) -> None:
-    """Let processes on CPUs shard too, which Accelerate leaves to accelerators: asked for FSDP there, it copies the
-    model without a word (``AcceleratorState.__init__``, 1.15). PyTorch's ``fully_shard`` needs no GPU, and so the
-    sharded path can be tested without one.
+    """Make Accelerate shard on CPUs, so that the sharded path can be tested without a GPU.
+
+    Asked for FSDP on CPUs, Accelerate silently copies the model instead (``AcceleratorState.__init__``, 1.15).
     """
     from accelerate.state import PartialState
     from accelerate.utils import DistributedType
 
     accelerator.state.fsdp_plugin = plugin
-    for shared in (PartialState(), accelerator.state):  # each holds the type by itself
+    for shared in (PartialState(), accelerator.state):  # each has its own copy of the type
         shared.distributed_type = DistributedType.FSDP
 
 
 def shards(accelerator: Any) -> bool:
-    """Whether the processes hold parts of the model (FSDP) instead of copies of it."""
+    """Whether each process holds a part of the model (FSDP) instead of a copy."""
     return bool(accelerator.is_fsdp2)
 
 
 def whole_state(model: Any) -> dict[str, Any]:
-    """A copy on the CPU of a model's parameters and persistent buffers, put together where they are sharded.
-
-    Every process calls this.
-    """
+    """A CPU copy of a model's parameters and persistent buffers, gathered if sharded; every process calls this."""
     from torch.distributed.tensor import DTensor
 
     return {

@@ -1,14 +1,14 @@
 """Where a diverged run broke: the first part of the model whose output, or whose gradient, is not finite."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from transnormer_lib.data.batches import Batch
-from transnormer_lib.training.substance import loss_on
+from transnormer_lib.training.setup import loss_on
 
 What = Literal["activation", "loss", "gradient"]
 
@@ -17,17 +17,13 @@ What = Literal["activation", "loss", "gradient"]
 class Divergence:
     """What was not finite, when and where."""
 
-    step: int  # counted from 0; where validation found it, the step that would have come next
+    step: int  # counted from 0; if validation found it, the step that would have come next
     what: What
-    layer: str | None  # like "blocks.2.attention"; None: no part's output or gradient explains it
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return asdict(self)
+    layer: str | None  # such as "blocks.2.attention"; None: no part's output or gradient explains it
 
 
 def parts(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The model's children by name; of a list of blocks, each block's children (``blocks.2.attention``)."""
+    """The model's children by name; for a list of blocks, each block's children (``blocks.2.attention``)."""
     for name, child in model.named_children():
         if isinstance(child, nn.ModuleList):
             for index, block in enumerate(child):
@@ -38,11 +34,11 @@ def parts(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def locate(model: nn.Module, micro_batches: Sequence[Batch], device: torch.device) -> tuple[What, str | None]:
-    """Run the step again and say what broke first: (what, the part's name or None).
+    """Repeat a step and return what broke first: (what, the part's name or None).
 
-    The first part, in the order of the forward pass, whose output is not finite. Where all outputs are finite, the
-    last one in that order, which is the first of the backward pass, that holds a gradient that is not. The caller
-    restores weights and random state; the model's gradients are overwritten.
+    That is the first part in the forward pass whose output is not finite or, if all outputs are finite, the first
+    part in the backward pass with a gradient that is not. Overwrites the model's gradients; the caller restores
+    weights and random state.
     """
     order: list[str] = []
     broken: list[str] = []
@@ -55,7 +51,8 @@ def locate(model: nn.Module, micro_batches: Sequence[Batch], device: torch.devic
 
         return hook
 
-    handles = [module.register_forward_hook(watch(name)) for name, module in parts(model)]
+    named = dict(parts(model))
+    handles = [module.register_forward_hook(watch(name)) for name, module in named.items()]
     model.zero_grad(set_to_none=True)
     loss_is_finite = True
     try:
@@ -71,9 +68,8 @@ def locate(model: nn.Module, micro_batches: Sequence[Batch], device: torch.devic
             handle.remove()
     if not loss_is_finite:
         return "loss", None
-    by_name = dict(parts(model))
     for name in dict.fromkeys(reversed(order)):
-        if any(p.grad is not None and not _finite(p.grad) for p in by_name[name].parameters()):
+        if any(p.grad is not None and not _finite(p.grad) for p in named[name].parameters()):
             return "gradient", name
     return "gradient", None
 
@@ -81,6 +77,4 @@ def locate(model: nn.Module, micro_batches: Sequence[Batch], device: torch.devic
 def _finite(output: Any) -> bool:
     if isinstance(output, Tensor):
         return not output.is_floating_point() or bool(torch.isfinite(output).all())
-    if isinstance(output, tuple | list):
-        return all(_finite(item) for item in output)
-    return True
+    return not isinstance(output, tuple | list) or all(_finite(item) for item in output)

@@ -1,6 +1,6 @@
-"""How much the gradient of each parameter tensor varies from step to step (Table 2 speaks of this).
+"""How much the gradient of each parameter tensor varies from step to step (Table 2).
 
-All is measured on the gradient of a whole optimiser step before it is clipped. P parameter tensors, T steps.
+Measured on the gradient of a whole optimiser step before it is clipped. P parameter tensors, T steps.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from transnormer_lib.training.optimisation import gradients_of
 class GradientStatistics:
     """The gradient statistics of a run, per parameter tensor, float32.
 
-    Except for ``norms`` they are over the ``counted`` steps after the warm-up; NaN where there was none, or where the
-    run diverged. Under fp16 a step that the gradient scaler skipped has a norm that is not finite and is not counted.
+    All but ``norms`` are over the ``counted`` steps after the warm-up; NaN if there are none or the run diverged. A
+    step that fp16's gradient scaler skipped has a norm that is not finite and is not counted.
     """
 
     names: tuple[str, ...]  # [P]
@@ -28,14 +28,13 @@ class GradientStatistics:
     norms: Tensor  # [T, P]: ‖g_t‖
     mean_norm: Tensor  # [P]: ‖mean_t g_t‖
     mean_square: Tensor  # [P]: mean_t ‖g_t‖²
-    # [P]: median over the tensor's entries of std_t / |mean_t|. An entry that is 0 at every step does not count.
-    elementwise_rsd: Tensor
+    elementwise_rsd: Tensor  # [P]: median over a tensor's entries of std_t / |mean_t|; entries always 0 do not count
 
     def save(self, path: Path) -> None:
-        """Write the arrays to ``path`` (safetensors). The names and the count stay with the record."""
+        """Write the tensors to ``path`` (safetensors); names and count are in the run's record."""
         from safetensors.torch import save_file
 
-        arrays = {name: getattr(self, name) for name in ("norms", "mean_norm", "mean_square", "elementwise_rsd")}
+        arrays = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         with replacing(path) as partial:
             save_file(arrays, str(partial))
 
@@ -48,7 +47,7 @@ class GradientStatistics:
 
 
 class GradientRecorder:
-    """Collects :class:`GradientStatistics` while a model trains, in a handful of operations per step."""
+    """Collects :class:`GradientStatistics` while a model trains, in a few operations per step."""
 
     def __init__(self, model: nn.Module, warmup: int) -> None:
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
@@ -61,7 +60,7 @@ class GradientRecorder:
         self._sum_of_squares = [torch.zeros_like(p, requires_grad=False) for p in self.parameters]
 
     def add(self, step: int, norms_P: Tensor, skipped: bool = False) -> None:
-        """Take in the gradients as they are now, whose norms are ``norms_P``; ``step`` counts from 0."""
+        """Add the present gradients, whose norms are ``norms_P``; ``step`` counts from 0."""
         self._norms.append(norms_P)
         if step < self.warmup or skipped:
             return
@@ -72,39 +71,35 @@ class GradientRecorder:
 
     def result(self, steps: int, diverged: bool) -> GradientStatistics:
         """The statistics of the first ``steps`` steps."""
-        norms = torch.stack(self._norms[:steps]) if steps else torch.zeros(0, len(self.names))
-        count = self.counted if not diverged else 0
+        count = 0 if diverged else self.counted
         rows = []
         for total, squares in zip(self._sum, self._sum_of_squares, strict=True):
-            # In float64: the variance is a difference of two sums.
+            # float64, because the variance is a difference of two sums.
             mean, square = total.double() / count, squares.double() / count
             deviation = (square - mean.square()).clamp_min(0).sqrt()
             rows.append(torch.stack([mean.norm(), square.sum(), (deviation / mean.abs()).nanmedian()]))
-        mean_norm, mean_square, rsd = torch.stack(rows).float().cpu().unbind(1)
-        return GradientStatistics(
-            names=self.names,
-            counted=count,
-            norms=norms.float().cpu().contiguous(),
-            mean_norm=mean_norm.contiguous(),
-            mean_square=mean_square.contiguous(),
-            elementwise_rsd=rsd.contiguous(),
-        )
+        mean_norm, mean_square, rsd = (column.contiguous() for column in torch.stack(rows).float().cpu().unbind(1))
+        norms = self._stacked_norms(steps).float().contiguous()
+        return GradientStatistics(self.names, count, norms, mean_norm, mean_square, elementwise_rsd=rsd)
 
     def state(self) -> dict[str, Any]:
-        """All that :meth:`restore` needs to go on."""
-        norms = [torch.stack(self._norms).cpu()] if self._norms else []
+        """The state that :meth:`restore` restores."""
         return {
-            "norms": norms,
+            "norms": self._stacked_norms(),
             "counted": self.counted,
             "sum": [s.cpu() for s in self._sum],
             "sum_of_squares": [s.cpu() for s in self._sum_of_squares],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state`."""
-        device = self._sum[0].device
-        self._norms = [row for norms in state["norms"] for row in norms.to(device)]
+        """Continue from :meth:`state`."""
+        self._norms = list(state["norms"].to(self._sum[0].device))
         self.counted = state["counted"]
         for mine, stored in ((self._sum, state["sum"]), (self._sum_of_squares, state["sum_of_squares"])):
             for tensor, value in zip(mine, stored, strict=True):
                 tensor.copy_(value)
+
+    def _stacked_norms(self, steps: int | None = None) -> Tensor:
+        """The norms of the first ``steps`` steps (default: all), [T, P], on the CPU."""
+        norms = self._norms[:steps]
+        return torch.stack(norms).cpu() if norms else torch.zeros(0, len(self.names))

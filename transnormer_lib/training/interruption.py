@@ -1,25 +1,37 @@
-"""Ctrl-C and SIGTERM at a moment when all of a run's state fits together."""
+"""Delays Ctrl-C and SIGTERM until the state of a run is consistent."""
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
 
 class Interruption:
-    """A signal that waits until the trainer asks. A second one does not wait."""
+    """In a ``with`` block: holds the first SIGINT or SIGTERM back until :meth:`deliver` or the end of the block.
 
-    def __init__(self) -> None:
+    A second signal is delivered at once. Python handles signals in the main thread only; in other threads, and where
+    not ``enabled``, this does nothing.
+    """
+
+    def __init__(self, enabled: bool) -> None:
+        self.enabled = enabled and threading.current_thread() is threading.main_thread()
         self.pending: int | None = None
         self._previous: dict[int, Any] = {}
 
+    def __enter__(self) -> "Interruption":
+        if self.enabled:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._catch)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.deliver()
+
     def deliver(self) -> None:
-        """Let the waiting signal, if there is one, do what it would have done without us."""
-        self._restore()
+        """Restore the previous handlers and raise the signal held back, if any."""
+        while self._previous:
+            number, handler = self._previous.popitem()
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
         if self.pending is not None:
             pending, self.pending = self.pending, None
             signal.raise_signal(pending)
@@ -29,28 +41,3 @@ class Interruption:
             self.pending = number
         else:
             self.deliver()
-
-    def _install(self) -> None:
-        for number in _SIGNALS:
-            self._previous[number] = signal.signal(number, self._catch)
-
-    def _restore(self) -> None:
-        while self._previous:
-            number, handler = self._previous.popitem()
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-
-@contextmanager
-def deferred(enabled: bool) -> Iterator[Interruption]:
-    """While the block runs, hold the first SIGINT or SIGTERM back for :meth:`Interruption.deliver`.
-
-    At the block's end a signal that still waits is delivered. Python handles signals in the main thread alone; in
-    any other this does nothing.
-    """
-    interruption = Interruption()
-    if enabled and threading.current_thread() is threading.main_thread():
-        interruption._install()
-    try:
-        yield interruption
-    finally:
-        interruption.deliver()

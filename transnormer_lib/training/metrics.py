@@ -4,12 +4,14 @@ from collections.abc import Callable, Sequence
 
 from numpy.typing import NDArray
 
+from transnormer_lib.checks import check_choice
+
 
 def scores(metrics: Sequence[str], predicted: NDArray, labels: NDArray) -> dict[str, float]:
-    """Each of ``metrics`` for the classes ``predicted`` [n] where ``labels`` [n] are right, in [0, 1] or [-1, 1].
+    """Each of ``metrics`` for ``predicted`` classes [n] and correct ``labels`` [n], in [0, 1] or [-1, 1].
 
-    ``f1`` is that of class 1, as GLUE measures MRPC; where no example is, or is taken for, class 1 it is 0. Matthews'
-    correlation of a constant is 0. Raises ValueError for a metric that is none of these.
+    ``f1`` is that of class 1, as GLUE measures MRPC; it is 0 if no example is of, or predicted as, class 1. Matthews'
+    correlation of a constant is 0. Raises ValueError for an unknown metric.
     """
     from sklearn import metrics as library
 
@@ -19,6 +21,5 @@ def scores(metrics: Sequence[str], predicted: NDArray, labels: NDArray) -> dict[
         "matthews": library.matthews_corrcoef,
     }
     for name in metrics:
-        if name not in functions:
-            raise ValueError(f"metrics={name!r}: must be one of {', '.join(map(repr, functions))}")
+        check_choice("metrics", name, functions)
     return {name: float(functions[name](labels, predicted)) for name in metrics}

@@ -1,4 +1,4 @@
-"""The optimiser of a run, and what happens to a gradient before a step: its norms, its clipping."""
+"""The optimiser of a run; the norms of gradients and their clipping."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,8 @@ from transnormer_lib.training.config import OptimizerConfig
 
 
 def build_optimizer(options: OptimizerConfig, model: nn.Module) -> torch.optim.AdamW:
-    """AdamW over all parameters of ``model``. Fused: one kernel per step, which can skip a step without being asked
-    to wait for the reason (``found_inf``)."""
+    """AdamW over all parameters of ``model``, fused: one kernel per step, which skips the step on the device if its
+    ``found_inf`` is set, so that the host need not wait."""
     return torch.optim.AdamW(
         model.parameters(),
         lr=options.learning_rate,
@@ -23,18 +23,18 @@ def build_optimizer(options: OptimizerConfig, model: nn.Module) -> torch.optim.A
 
 
 def gradients_of(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-    """The gradient of each parameter, zeros where the loss does not depend on it."""
+    """The gradient of each parameter; zeros if the loss does not depend on it."""
     return [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
 
 
 def gradient_norms(gradients: list[Tensor]) -> Tensor:
-    """The Euclidean norm of each gradient, [P]. Their own norm is that of the whole gradient."""
+    """The Euclidean norm of each gradient, [P]. The norm of these is the norm of the whole gradient."""
     norms = torch.stack(torch._foreach_norm(gradients))
-    return norms.full_tensor() if isinstance(norms, DTensor) else norms  # sharded gradients have parts of norms
+    return norms.full_tensor() if isinstance(norms, DTensor) else norms  # sharded: each process has partial norms
 
 
 def clip(parameters: Sequence[nn.Parameter], options: OptimizerConfig, norm: Tensor) -> None:
-    """Clip gradients in place: to ``clip_norm`` given their norm [], or each entry to ± ``clip_value``."""
+    """Clip gradients with the total norm ``norm``, [], in place: to ``clip_norm``, or each entry to ±``clip_value``."""
     if options.clip_norm > 0:
         nn.utils.clip_grads_with_norm_(parameters, options.clip_norm, norm, foreach=True)
     elif options.clip_value > 0:

@@ -1,39 +1,35 @@
-"""What a run leaves besides its weights: one JSON-ready record, and the history it grows from."""
+"""What a run leaves besides its weights: the history that grows during training, and the JSON-ready record."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from transnormer_lib.training.divergence import Divergence
+if TYPE_CHECKING:
+    from transnormer_lib.training.divergence import Divergence
 
-# What may differ between two runs of one config on one machine. All else in a record is the same to the last bit.
-CIRCUMSTANCES = ("seconds", "tokens_per_second", "peak_memory", "sessions", "processes", "provenance")
+# The fields in which two runs of one config on one machine may differ. All others are bit-identical.
+RUN_CONDITIONS = ("seconds", "tokens_per_second", "peak_memory", "sessions", "processes", "provenance")
 
 
 @dataclass
 class History:
-    """The part of a run's state that grows: what was measured after each step, and how long it took."""
+    """What a run has measured so far, and how long it took."""
 
     train_loss: list[float] = field(default_factory=list)  # per optimiser step, nats per counted token
     validation: list[dict[str, float]] = field(default_factory=list)
-    tokens: int = 0  # that training read, padding left out
-    best_step: int | None = None  # the evaluation whose weights are the best so far, where the config keeps those
-    at_end: dict[str, dict[str, float]] = field(default_factory=dict)  # per further split, the result at the end
+    tokens: int = 0  # read by training, without padding
+    best_step: int | None = None  # of the best evaluation so far, if the config keeps its weights
+    at_end: dict[str, dict[str, float]] = field(default_factory=dict)  # final results by further split
     skipped: int = 0  # optimiser steps that fp16's gradient scaler left out
-    seconds: float = 0.0  # in all sessions together
+    seconds: float = 0.0  # of all sessions
     validation_seconds: float = 0.0  # of those, spent on validation
-    sessions: int = 1  # how often the run was begun or taken up again
-    divergence: Divergence | None = None
-    outside: dict[str, Any] | None = None  # the band that the loss is outside of (``training.bands``)
-
-    @property
-    def ended(self) -> bool:
-        """Whether the run goes no further, however many steps are left."""
-        return self.divergence is not None or self.outside is not None
+    sessions: int = 1  # how often the run was started or resumed
+    divergence: "Divergence | None" = None
+    outside: dict[str, Any] | None = None  # the band that does not contain the loss (``training.bands``)
 
     @property
     def status(self) -> str:
-        """How the run ended."""
+        """How the run ended; ``finished`` also while it still trains."""
         if self.divergence is not None:
             return "diverged"
         return "finished" if self.outside is None else "outside-band"
@@ -42,7 +38,7 @@ class History:
         """Plain values, for a checkpoint."""
         values = asdict(self)
         del values["divergence"]  # a diverged run is complete
-        del values["outside"]  # looked for again, because the bands may be others by then
+        del values["outside"]  # checked again on resuming, because the bands may have changed
         return values
 
 
@@ -56,26 +52,24 @@ def make_record(
 ) -> dict[str, Any]:
     """The record of a complete run.
 
-    - ``status``: ``finished``; or ``diverged``, and then ``divergence``: step (from 0), what was not finite, layer; or
-      ``outside-band``, and then ``outside``: after which step, of what loss, measured, low, high.
-    - ``steps``: optimiser steps, the one that diverged included; ``train_loss``: one loss per step.
-    - ``validation``: a result per measurement, with the number of finished steps; see ``evaluation.evaluate``.
-    - ``kept_step``: the number of finished steps after which the weights were those that the run leaves;
-      ``at_end``: with those, the result on each further split that the config names.
-    - ``tokens``: tokens that training read, padding left out; ``tokens_per_second``: of training, the time of
-      validation left out.
-    - ``parameters``, ``device``, ``processes``, ``data`` (the corpus's fingerprint), ``skipped_steps`` (fp16),
-      ``sessions``, ``seconds``.
+    - ``status``: ``finished``; ``diverged``, with ``divergence``: step (from 0), what was not finite, layer; or
+      ``outside-band``, with ``outside``: step, kind of loss, measured, low, high.
+    - ``steps``: optimiser steps, including one that diverged; ``train_loss``: the loss of each.
+    - ``validation``: a result per evaluation, with the number of finished steps; see ``evaluation.evaluate``.
+    - ``kept_step``: the number of finished steps of the kept weights; ``at_end``: their results on further splits.
+    - ``tokens``: tokens that training read, without padding; ``tokens_per_second``: without the time of validation.
+    - ``parameters``, ``device``, ``processes``, ``data`` (fingerprints), ``skipped_steps`` (fp16), ``sessions``,
+      ``seconds``.
 
-    The learning rates are not in it: they follow from the config (``training.schedules``).
+    The learning rates follow from the config (``training.schedules``) and are not recorded.
     """
     steps = len(history.train_loss)
     training_seconds = history.seconds - history.validation_seconds
-    # The step that diverged has a loss and left the weights as they were.
+    # The step that diverged has a loss and left the weights unchanged.
     finished = steps if history.divergence is None else history.divergence.step
     return {
         "status": history.status,
-        "divergence": None if history.divergence is None else history.divergence.to_dict(),
+        "divergence": None if history.divergence is None else asdict(history.divergence),
         "outside": history.outside,
         "steps": steps,
         "train_loss": history.train_loss,

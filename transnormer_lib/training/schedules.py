@@ -1,10 +1,10 @@
-"""Learning-rate schedules: the factor on the highest rate at each optimiser step, a pure function of the step.
+"""Learning-rate schedules: the factor on the highest rate as a function of the optimiser step.
 
-``inverse-sqrt`` and ``linear`` are those of Table 13 of "The Devil in Linear Transformer" as fairseq has them
-(``linear``: polynomial decay with power 1); ``onecycle`` is that of the paper's Long Range Arena runs
-(pkuzengqi/Skyformer@1a677cb): ``torch.optim.lr_scheduler.OneCycleLR`` with linear annealing, which peaks at the
-last step of the warm-up. That harness leaves OneCycleLR's cycle of the momentum switched on, which on AdamW moves β1
-against the rate; here ``OptimizerConfig.cycle_momentum`` asks for it (:func:`momentum`).
+``inverse-sqrt`` and ``linear`` are those of Table 13 of "The Devil in Linear Transformer" as fairseq implements them
+(``linear``: polynomial decay with power 1). ``onecycle`` is that of the paper's Long Range Arena runs
+(pkuzengqi/Skyformer@1a677cb): ``torch.optim.lr_scheduler.OneCycleLR`` with linear annealing, which peaks at the last
+step of the warm-up. That harness also leaves OneCycleLR's momentum cycle on, which moves AdamW's β1 against the rate;
+``OptimizerConfig.cycle_momentum`` does the same (:func:`momentum`).
 """
 
 import math
@@ -12,25 +12,25 @@ from collections.abc import Callable
 
 from transnormer_lib.training.config import OptimizerConfig
 
-# OneCycleLR's defaults, which Skyformer leaves as they are.
+# OneCycleLR's defaults, which Skyformer uses.
 _ONECYCLE_START = 1 / 25  # of the highest rate
 _ONECYCLE_END = _ONECYCLE_START / 1e4
 _MOMENTUM_LOW, _MOMENTUM_HIGH = 0.85, 0.95
 
 
 def factor(config: OptimizerConfig, steps: int) -> Callable[[int], float]:
-    """The factor at step 0, 1, …, ``steps`` - 1: a linear warm-up to 1, then what ``config.schedule`` says.
+    """The factor at step 0, 1, …, ``steps`` - 1: a linear warm-up to 1, then ``config.schedule``.
 
-    The warm-up rises from ``warmup_start`` at step 0 to the highest rate at step ``warmup``, as fairseq's. Where
-    ``warmup_start`` is 0 it begins one rise above it instead, since a step at rate 0 learns nothing.
+    The warm-up rises from ``warmup_start`` at step 0 to the highest rate at step ``warmup``, as fairseq's does. From
+    a ``warmup_start`` of 0 it begins one increment higher, because a step at rate 0 learns nothing.
 
-    - ``constant``: stays there.
+    - ``constant``: stays at 1.
     - ``linear``, ``cosine``: fall to ``end_learning_rate`` after ``steps`` steps.
     - ``inverse-sqrt``: falls as √(warmup / step).
-    - ``onecycle``: from 1/25 up to 1 at step ``warmup`` - 1, down to 1/25e4 at the last step.
+    - ``onecycle``: rises from 1/25 to 1 at step ``warmup`` - 1, falls to 1/25e4 at the last step.
     """
     if config.schedule == "onecycle":
-        return _onecycle(config.warmup, steps)
+        return _cycle(config.warmup, steps, _ONECYCLE_START, 1.0, _ONECYCLE_END)
     warmup = config.warmup
     start, end = config.warmup_start / config.learning_rate, config.end_learning_rate / config.learning_rate
 
@@ -49,25 +49,21 @@ def factor(config: OptimizerConfig, steps: int) -> Callable[[int], float]:
 
 
 def momentum(config: OptimizerConfig, steps: int) -> Callable[[int], float]:
-    """AdamW's β1 at step 0, 1, …, ``steps`` - 1: ``betas[0]``, or with ``cycle_momentum`` the straight lines from 0.95
-    down to 0.85 at step ``warmup`` - 1, where the rate has its peak, and up to 0.95 at the last step."""
+    """AdamW's β1 at step 0, 1, …, ``steps`` - 1: ``betas[0]``, or with ``cycle_momentum`` linearly from 0.95 to 0.85
+    at step ``warmup`` - 1, the peak of the rate, and back to 0.95 at the last step."""
     if not config.cycle_momentum:
         return lambda step: config.betas[0]
     return _cycle(config.warmup, steps, _MOMENTUM_HIGH, _MOMENTUM_LOW, _MOMENTUM_HIGH)
 
 
-def _onecycle(warmup: int, steps: int) -> Callable[[int], float]:
-    return _cycle(warmup, steps, _ONECYCLE_START, 1.0, _ONECYCLE_END)
-
-
-def _cycle(warmup: int, steps: int, start: float, turn: float, end: float) -> Callable[[int], float]:
-    """Straight from ``start`` to ``turn`` at step ``warmup`` - 1, and on to ``end`` at the last step."""
-    peak, last = warmup - 1, steps - 1  # a warm-up of 0 puts the peak before the first step, as in torch
+def _cycle(warmup: int, steps: int, start: float, middle: float, end: float) -> Callable[[int], float]:
+    """Linear from ``start`` to ``middle`` at step ``warmup`` - 1, then linear to ``end`` at the last step."""
+    peak, last = warmup - 1, steps - 1  # without warm-up the peak is before the first step, as in torch
 
     def at(step: int) -> float:
         if step < peak:
-            return start + (turn - start) * step / peak
+            return start + (middle - start) * step / peak
         progress = min((step - peak) / max(last - peak, 1), 1.0)
-        return turn + (end - turn) * progress
+        return middle + (end - middle) * progress
 
     return at

@@ -39,7 +39,7 @@ class Absent:
 def load(data: DataConfig) -> "TaskData | Absent":
     """The task's data, or why they are not on this machine."""
     from transnormer_lib.data.faults import DataUnavailable
-    from transnormer_lib.training.substance import load_task_data
+    from transnormer_lib.training.setup import load_task_data
 
     try:
         return load_task_data(data)

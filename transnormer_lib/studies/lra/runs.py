@@ -311,7 +311,7 @@ def short_name(row: str) -> str:
 
 def parameter_counts(task: str, recipe: arena_recipes.Recipe) -> dict[str, int]:
     """Weights of every row of Table 6 on a task in a recipe; counted, not built."""
-    from transnormer_lib.training.substance import parameters_of
+    from transnormer_lib.training.setup import parameters_of
 
     whole = recipe_parameters(recipe, {})
     return {row: parameters_of(run(task, row, 0, whole)) for row in PUBLISHED}

@@ -19,7 +19,7 @@ from transnormer_lib.studies.what_the_paper_leaves_out.register import released_
 from transnormer_lib.studies.what_the_paper_leaves_out.register.checks import Effect, Found, check
 from transnormer_lib.studies.what_the_paper_leaves_out.register.inputs import random
 from transnormer_lib.training.evaluation import labelled_batches
-from transnormer_lib.training.substance import parameters_of
+from transnormer_lib.training.setup import parameters_of
 
 _TASKS = tuple(arena_recipes.RECIPES["paper"])
 # What notebook 07 asks of every run, beside its recipe.

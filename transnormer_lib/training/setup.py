@@ -1,4 +1,4 @@
-"""What a run trains and on what, whatever its task: the data, the batches, the model, the loss of a batch.
+"""What a run trains, and on what: data, batches, model and loss, for language models and classifiers alike.
 
 Shapes: B batch, N length.
 """
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import torch
 from torch import Tensor, nn
 
+from transnormer_lib.data import classification_batches
 from transnormer_lib.data.batches import Batch, Sampler, causal_batches, masked_batches
 from transnormer_lib.data.text import TextCorpus, load_text_corpus
 from transnormer_lib.models.classifier import build_classifier, count_classifier_parameters, with_head
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
     Data = TextCorpus | TaskData
 
-_HEADS = ("head.", "output")  # what a model has beside its backbone, by the beginning of its name
-# Which random features come next, and when, is the run's own: by the ends of names (``attention.random_features``).
+_HEADS = ("head.", "output")  # the weights outside the backbone, by the start of their names
+# The state that decides which random features come next, by the end of its names (``attention.random_features``): a
+# run that starts from another one keeps its own.
 _COUNTS = ("projection.seed", "projection.draws", "projection.passes")
 
 
@@ -37,75 +39,71 @@ def load_task_data(data: DataConfig) -> "TaskData":
 def load_data(config: RunConfig) -> "Data":
     """The corpus or the task of a run.
 
-    Raises :class:`RunRefused` where the model does not fit it, ``DataUnavailable`` where it cannot be had.
+    Raises :class:`RunRefused` if the model does not fit it, ``DataUnavailable`` if it is not on this machine.
     """
-    if config.head is None:
+    model, head = config.model, config.head
+    if head is None:
         corpus = load_text_corpus(config.data.corpus, config.data.vocabulary)
-        _check_vocabulary(config, corpus.vocabulary.size, repr(config.data.vocabulary))
+        if corpus.vocabulary.size != model.vocab_size:
+            raise RunRefused(
+                f"model.vocab_size={model.vocab_size}: {config.data.vocabulary!r} has {corpus.vocabulary.size} ids"
+            )
         return corpus
     task = load_task_data(config.data)
-    _check_vocabulary(config, task.vocab_size, f"task {task.name!r}")
-    for name, theirs in (("classes", task.classes), ("pairs", task.pairs)):
-        if getattr(config.head, name) != theirs:
-            raise RunRefused(f"head.{name}={getattr(config.head, name)!r}: task {task.name!r} has {name}={theirs!r}")
-    if task.length > config.model.max_length:
-        raise RunRefused(
-            f"model.max_length={config.model.max_length}: task {task.name!r} has sequences of {task.length}"
-        )
+    for fits, field, theirs in (
+        (model.vocab_size == task.vocab_size, f"model.vocab_size={model.vocab_size}", f"{task.vocab_size} ids"),
+        (model.max_length >= task.length, f"model.max_length={model.max_length}", f"sequences of {task.length}"),
+        (head.classes == task.classes, f"head.classes={head.classes}", f"classes={task.classes}"),
+        (head.pairs == task.pairs, f"head.pairs={head.pairs}", f"pairs={task.pairs}"),
+    ):
+        if not fits:
+            raise RunRefused(f"{field}: task {task.name!r} has {theirs}")
     return task
 
 
-def _check_vocabulary(config: RunConfig, size: int, whose: str) -> None:
-    if size != config.model.vocab_size:
-        raise RunRefused(f"model.vocab_size={config.model.vocab_size}: {whose} has {size} ids")
-
-
 def training_batches(config: RunConfig, data: "Data") -> Sampler:
-    """The batch of every step, a function of the seed and the step alone."""
+    """The batch of every step, a function of the seed and the step."""
     options = config.data
     if isinstance(data, TextCorpus):
         tokens, cut = data.tokens["train"], {"length": options.length, "batch_size": options.batch_size}
         if options.task == "causal":
             return causal_batches(tokens, **cut, seed=config.seed)
         return masked_batches(tokens, data.vocabulary, **cut, seed=config.seed, masking=options.masking)
-    from transnormer_lib.data import classification_batches
-
     return classification_batches.training_batches(
         data.splits["train"], batch_size=options.batch_size, seed=config.seed, **padding(config, data)
     )
 
 
 class PaddingOptions(TypedDict):
-    """The token that stands on padding, and the multiple of tokens that a batch is filled up to."""
+    """The id of padding, and the number of which a padded batch's length is a multiple."""
 
     pad_id: int
     multiple: int
 
 
 def padding(config: RunConfig, data: "TaskData") -> PaddingOptions:
-    """How sequences of unequal length are padded: to multiples of 64, unless the model knows no such position."""
-    from transnormer_lib.data.classification_batches import MULTIPLE
-
-    fits = -(-data.length // MULTIPLE) * MULTIPLE <= config.model.max_length
-    return {"pad_id": data.pad_id, "multiple": MULTIPLE if fits else 1}
+    """Pad to multiples of 64, unless that exceeds the model's longest sequence."""
+    multiple = classification_batches.MULTIPLE
+    fits = -(-data.length // multiple) * multiple <= config.model.max_length
+    return {"pad_id": data.pad_id, "multiple": multiple if fits else 1}
 
 
 def build(config: RunConfig, weights: Path | None = None) -> nn.Module:
-    """The model with its first weights: those that the seed fixes, and below the head those in ``weights``.
+    """The model with initial weights drawn from the seed; its backbone's are read from ``weights``, if given.
 
-    Raises :class:`RunRefused` where ``weights`` lacks one, or has it in another shape.
+    Raises :class:`RunRefused` if ``weights`` lacks one, or has it in another shape.
     """
     if config.head is None:
         model: nn.Module = build_model(config.model, config.seed)
     else:
         model = build_classifier(with_head(config.model, config.head), config.seed)
     if weights is not None:
-        _take_backbone(model, weights)
+        _load_backbone(model, weights)
     return model
 
 
 @torch.no_grad()
-def _take_backbone(model: nn.Module, weights: Path) -> None:
+def _load_backbone(model: nn.Module, weights: Path) -> None:
     from safetensors.torch import load_file
 
     stored = load_file(str(weights))
@@ -119,14 +117,14 @@ def _take_backbone(model: nn.Module, weights: Path) -> None:
 
 
 def parameters_of(config: RunConfig) -> int:
-    """Number of trainable parameters, counted on the meta device: nothing is allocated."""
+    """Number of trainable parameters, counted on the meta device without allocating them."""
     if config.head is None:
         return count_parameters(config.model)
     return count_classifier_parameters(with_head(config.model, config.head))
 
 
 def loss_on(model: Any, batch: Batch, device: torch.device) -> Tensor:
-    """The mean loss over the counted tokens, or over the examples, of a batch: [], in nats."""
+    """The mean loss of a batch over its counted tokens or its examples: [], in nats."""
     ids, targets = batch["input_ids"].to(device), batch["targets"].to(device)
     if "key_padding_mask" not in batch:
         return model(ids, targets_BN=targets)
@@ -134,12 +132,12 @@ def loss_on(model: Any, batch: Batch, device: torch.device) -> Tensor:
 
 
 def mask_on(batch: Batch, device: torch.device) -> Tensor | None:
-    """The padding of a batch; None where it has none, which spares the work of honouring it."""
+    """The padding mask of a batch; None without padding, which saves the work of masking."""
     mask = batch["key_padding_mask"]
     return mask.to(device) if mask.any() else None
 
 
 def tokens_in(batch: Batch) -> int:
-    """How many tokens a batch has, padding left out."""
+    """The number of tokens of a batch, without padding."""
     mask = batch.get("key_padding_mask")
     return batch["input_ids"].numel() - (0 if mask is None else int(mask.sum()))
