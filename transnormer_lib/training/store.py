@@ -138,7 +138,7 @@ def _code(mechanisms: frozenset[str]) -> str:
 
 @lru_cache
 def _data_fingerprint(corpus: str, vocabulary: str) -> str:
-    from transnormer_lib.data.text import load_text_corpus
+    from transnormer_lib.data.corpora import load_text_corpus
 
     return load_text_corpus(corpus, vocabulary).fingerprint
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from transnormer_lib.data.batches import Batch, Sampler, causal_batches, masked_batches
-from transnormer_lib.data.text import TextCorpus, load_text_corpus
+from transnormer_lib.data.corpora import load_text_corpus
+from transnormer_lib.data.text import TextCorpus
 from transnormer_lib.models.classifier import build_classifier, count_classifier_parameters, with_head
 from transnormer_lib.models.language_model import build_model, count_parameters
 from transnormer_lib.training.config import DataConfig, RunConfig, RunRefused
