@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from transnormer_lib.data.sources import DataUnavailable
+    from transnormer_lib.data.faults import DataUnavailable
     from transnormer_lib.training.bands import explain
     from transnormer_lib.training.store import RunFailed, RunStore, run_id
     from transnormer_lib.training.substance import parameters_of
