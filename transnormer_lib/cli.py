@@ -190,11 +190,12 @@ def _data(options: argparse.Namespace) -> int:
         if getattr(options, name) and options.what != owner:
             raise _mistake(f"{name}: belongs to data {owner}, not to data {options.what}")
     from transnormer_lib.data import sources
+    from transnormer_lib.data.faults import DataFault
     from transnormer_lib.report import data
 
     try:
         sources.data_root()
-    except sources.DataFault as fault:
+    except DataFault as fault:
         raise _mistake(str(fault)) from fault
     needed, heading = None, "every data set that the companion can read"
     if options.preset is not None:

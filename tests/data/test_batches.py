@@ -217,15 +217,21 @@ def test_masked_evaluation_covers_the_text_with_visible_and_hidden_tokens() -> N
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: causal(0, 1, 0), "length=0: must be at least 1"),
-        (lambda: causal(1, 0, 0), "batch_size=0: must be at least 1"),
-        (lambda: masked(1, 1, -1), "seed=-1: must be at least 0"),
-        (lambda: causal(1, 1, 0).batch(-1), "step=-1: must be at least 0"),
+        (lambda: causal(0, 1, 0), "length=0: must be a whole number of at least 1"),
+        (lambda: causal(1, 0, 0), "batch_size=0: must be a whole number of at least 1"),
+        (lambda: masked(1, 1, -1), "seed=-1: must be a whole number of at least 0"),
+        (lambda: causal(1, 1, 0).batch(-1), "step=-1: must be a whole number of at least 0"),
         (lambda: causal(5000, 1, 0), "tokens: has 5000, must have at least 5001"),
         (lambda: masked(5001, 1, 0), "tokens: has 5000, must have at least 5001"),
-        (lambda: evaluation_windows(TOKENS, length=0, batch_size=1), "length=0: must be at least 1"),
-        (lambda: evaluation_windows(TOKENS, length=1, batch_size=0), "batch_size=0: must be at least 1"),
-        (lambda: evaluation_windows(TOKENS, length=1, batch_size=1, limit=0), "limit=0: must be at least 1"),
+        (lambda: evaluation_windows(TOKENS, length=0, batch_size=1), "length=0: must be a whole number of at least 1"),
+        (
+            lambda: evaluation_windows(TOKENS, length=1, batch_size=0),
+            "batch_size=0: must be a whole number of at least 1",
+        ),
+        (
+            lambda: evaluation_windows(TOKENS, length=1, batch_size=1, limit=0),
+            "limit=0: must be a whole number of at least 1",
+        ),
         (
             lambda: causal_batches(TOKENS.astype(float), length=1, batch_size=1, seed=0),
             "tokens: must be integers of shape [T], not float64 of shape [5000]",

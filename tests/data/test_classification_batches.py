@@ -138,17 +138,29 @@ ONE = from_sequences([np.array([1, 2, 3])], [0], 256)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Padding(pad_id=-1), "pad_id=-1: must be at least 0"),
-        (lambda: Padding(pad_id=0, length=0), "length=0: must be at least 1"),
-        (lambda: Padding(pad_id=0, multiple=0), "multiple=0: must be at least 1"),
-        (lambda: training_batches(ONE, pad_id=0, batch_size=0, seed=0), "batch_size=0: must be at least 1"),
-        (lambda: training_batches(ONE, pad_id=0, batch_size=1, seed=-1), "seed=-1: must be at least 0"),
-        (lambda: training_batches(ONE, pad_id=0, batch_size=1, seed=0).batch(-1), "step=-1: must be at least 0"),
+        (lambda: Padding(pad_id=-1), "pad_id=-1: must be a whole number of at least 0"),
+        (lambda: Padding(pad_id=0, length=0), "length=0: must be a whole number of at least 1"),
+        (lambda: Padding(pad_id=0, multiple=0), "multiple=0: must be a whole number of at least 1"),
+        (
+            lambda: training_batches(ONE, pad_id=0, batch_size=0, seed=0),
+            "batch_size=0: must be a whole number of at least 1",
+        ),
+        (
+            lambda: training_batches(ONE, pad_id=0, batch_size=1, seed=-1),
+            "seed=-1: must be a whole number of at least 0",
+        ),
+        (
+            lambda: training_batches(ONE, pad_id=0, batch_size=1, seed=0).batch(-1),
+            "step=-1: must be a whole number of at least 0",
+        ),
         (
             lambda: training_batches(ONE, pad_id=0, batch_size=1, seed=0, length=2),
             "length=2: the longest sequence has 3 tokens",
         ),
-        (lambda: evaluation_batches(ONE, pad_id=0, batch_size=1, limit=0), "limit=0: must be at least 1"),
+        (
+            lambda: evaluation_batches(ONE, pad_id=0, batch_size=1, limit=0),
+            "limit=0: must be a whole number of at least 1",
+        ),
     ],
 )
 def test_wrong_arguments_are_named_with_value_and_rule(call: Callable[[], object], message: str) -> None:

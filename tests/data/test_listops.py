@@ -244,13 +244,13 @@ def test_shortcuts_of_the_published_trees_are_those_known(published: Examples) -
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"count": 0}, "count=0: must be at least 1"),
-        ({"seed": -1}, "seed=-1: must be at least 0"),
+        ({"count": 0}, "count=0: must be a whole number of at least 1"),
+        ({"seed": -1}, "seed=-1: must be a whole number of at least 0"),
         ({"seed": 2**32}, "seed=4294967296: must be below 2"),
-        ({"workers": 0}, "workers=0: must be at least 1"),
-        ({"min_length": 0}, "min_length=0: must be at least 1"),
+        ({"workers": 0}, "workers=0: must be a whole number of at least 1"),
+        ({"min_length": 0}, "min_length=0: must be a whole number of at least 1"),
         ({"max_length": 501}, "max_length=501: must leave a length above min_length=500"),
-        ({"max_depth": 1}, "max_depth=1: must be at least 2"),
+        ({"max_depth": 1}, "max_depth=1: must be a whole number of at least 2"),
         ({"max_depth": 101}, "max_depth=101: must be at most 100"),
         ({"max_args": 1}, "max_args=1: must be from 2 to 25"),
         ({"max_depth": 2}, "min_length=500: only 0 of .* trees are longer"),

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transnormer_lib.data import ngrams
+from transnormer_lib.data.corpora import load_text_corpus
 from transnormer_lib.data.ngrams import fit_ngrams, ngram_baselines, ngram_baselines_by_split
-from transnormer_lib.data.text import build_corpus, load_text_corpus
+from transnormer_lib.data.text import build_corpus
 
 V = 5
 streams = st.lists(st.integers(0, V - 1), min_size=4, max_size=60).map(lambda ids: np.array(ids, np.int32))
@@ -125,8 +126,8 @@ def test_baselines_report_one_loss_in_every_unit(vocabulary: str) -> None:
 @pytest.mark.parametrize(
     ("tokens", "order", "size", "message"),
     [
-        ([0, 1], 0, 5, "order=0: must be at least 1"),
-        ([0, 1], 1, 0, "vocabulary_size=0: must be at least 1"),
+        ([0, 1], 0, 5, "order=0: must be a whole number of at least 1"),
+        ([0, 1], 1, 0, "vocabulary_size=0: must be a whole number of at least 1"),
         ([0, 1], 3, 5, "tokens: has 2, must have at least order=3"),
         ([0, 5], 1, 5, r"tokens=5: must be in \[0, 5\)"),
         ([0, -1], 1, 5, r"tokens=-1: must be in \[0, 5\)"),

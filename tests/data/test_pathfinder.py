@@ -249,12 +249,12 @@ def test_no_image_of_a_seed_occurs_twice_or_under_another_seed(published: Scenes
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"count": 0}, "count=0: must be at least 1"),
-        ({"contour_length": 1}, "contour_length=1: must be at least 2"),
-        ({"paddle_margin": 0}, "paddle_margin=0: must be at least 1"),
-        ({"distractors": -1}, "distractors=-1: must be at least 0"),
-        ({"marker_radius": 0.0}, "marker_radius=0.0: must be above 0"),
-        ({"continuity": float("nan")}, "continuity=nan: must be above 0"),
+        ({"count": 0}, "count=0: must be a whole number of at least 1"),
+        ({"contour_length": 1}, "contour_length=1: must be a whole number of at least 2"),
+        ({"paddle_margin": 0}, "paddle_margin=0: must be a whole number of at least 1"),
+        ({"distractors": -1}, "distractors=-1: must be a whole number of at least 0"),
+        ({"marker_radius": 0.0}, "marker_radius=0.0: must be a positive finite number"),
+        ({"continuity": float("nan")}, "continuity=nan: must be a positive finite number"),
         ({"size": 28}, "size=28: must exceed four times seed_distance=7"),
         ({"contour_length": 60}, "contour_length=60: two such snakes fitted into only .* images of size=32"),
     ],

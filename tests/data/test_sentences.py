@@ -114,7 +114,7 @@ def test_a_task_is_the_same_each_time_it_is_made(name: str, twins: dict, article
 
 @pytest.mark.parametrize("name", TWINS)
 def test_no_sentence_of_a_test_article_is_in_train(name: str, twins: dict, articles: dict) -> None:
-    train = {sentence for article in articles["train"] for p in sentences.paragraphs_of(article) for sentence in p}
+    train = {sentence for article in articles["train"] for p in sentences.paragraphs_of(article.text) for sentence in p}
     for one, _ in twins[name]["test"]:
         for text in texts(one):
             assert not train & set(sentences.sentences_of(text))
@@ -149,7 +149,7 @@ def test_passages_have_the_length_they_should(name: str, twins: dict) -> None:
 
 def test_no_sentence_is_in_two_passages(articles: dict) -> None:
     for article in articles["test"]:
-        paragraphs = Counter(s for p in sentences.paragraphs_of(article) for s in p)
+        paragraphs = Counter(s for p in sentences.paragraphs_of(article.text) for s in p)
         passages = Counter(s for p in sentences.passages_of(article) for s in p)
         assert passages <= paragraphs
 

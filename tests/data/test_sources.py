@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from transnormer_lib.data import hub, images, sources, text
-from transnormer_lib.data.sources import DataFault, DataUnavailable
+from transnormer_lib.data import corpora, hub, images, sources
+from transnormer_lib.data.faults import DataFault, DataUnavailable
 
 SST2, MNLI, AAN, CIFAR = "nyu-mll/glue/sst2", "nyu-mll/glue/mnli", "OpenNLPLab/lra/aan", "uoft-cs/cifar10/plain_text"
 GOOD = {"sentence": ["a fine film", "dull", "ä 好"], "label": [1, 0, 1], "idx": [0, 1, 2]}
@@ -29,6 +29,11 @@ def put(root: Path, name: str, split: str, columns: Mapping[str, Any], shard: st
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(dict(columns)), path)
     return path
+
+
+def table(name: str, split: str, columns: list[str] | None = None) -> pa.Table:
+    """All rows of a split."""
+    return pa.Table.from_batches(list(sources.batches(name, split, columns)))
 
 
 def undecodable() -> pa.Array:
@@ -61,7 +66,7 @@ def test_a_missing_package_is_reported_in_one_line_with_what_to_install(
         sources.load(name)
     file = sources.EMBEDDED[name]
     assert f"package {file.package!r} is not installed" in str(caught.value)
-    assert f"pip install {file.distribution}" in str(caught.value)
+    assert f"pip install {file.package}" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -73,7 +78,7 @@ def test_a_missing_file_is_reported_in_one_line_with_its_path_and_package(
     monkeypatch.setitem(sources.EMBEDDED, name, replace(file, path="no/such.file"))
     with pytest.raises(DataUnavailable) as caught:
         sources.load(name)
-    for part in ("no/such.file", file.package, f"pip install {file.distribution}"):
+    for part in ("no/such.file", file.package, f"pip install {file.package}"):
         assert part in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -90,25 +95,25 @@ def test_loading_opens_no_connection(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     for name in ("socket", "create_connection", "getaddrinfo"):
         monkeypatch.setattr(socket, name, refuse)
     monkeypatch.setenv("TRANSNORMER_CACHE", str(tmp_path))  # cold, so that everything is computed here
-    text.load_text_corpus.__wrapped__("wikipedia", "bpe-300")
+    corpora.load_text_corpus.__wrapped__("wikipedia", "bpe-300")
     images.load_mnist.__wrapped__()
 
 
 def test_a_table_has_the_columns_asked_for_in_that_order(data_root: Path) -> None:
     put(data_root, SST2, "train", GOOD)
-    assert sources.table(SST2, "train").to_pydict() == {name: GOOD[name] for name in ("sentence", "label")}
-    assert sources.table(SST2, "train", ["label"]).to_pydict() == {"label": GOOD["label"]}
-    assert sources.table(SST2, "train", ["label", "sentence"]).column_names == ["label", "sentence"]
+    assert table(SST2, "train").to_pydict() == {name: GOOD[name] for name in ("sentence", "label")}
+    assert table(SST2, "train", ["label"]).to_pydict() == {"label": GOOD["label"]}
+    assert table(SST2, "train", ["label", "sentence"]).column_names == ["label", "sentence"]
     assert sources.locate(SST2, "train").origin == "data root"
 
 
 def test_shards_are_read_in_order_and_a_missing_one_is_named(data_root: Path) -> None:
     for number, words in enumerate(["first", "second"]):
         put(data_root, SST2, "train", {"sentence": [words], "label": [0]}, f"{number:05}-of-00002")
-    assert sources.table(SST2, "train").column("sentence").to_pylist() == ["first", "second"]
+    assert table(SST2, "train").column("sentence").to_pylist() == ["first", "second"]
     (data_root / SST2 / "train-00000-of-00002.parquet").unlink()
     with pytest.raises(DataFault, match=r"train-00001-of-00002\.parquet: expected 2 shards .* found 1"):
-        sources.table(SST2, "train")
+        table(SST2, "train")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +128,7 @@ def test_shards_are_read_in_order_and_a_missing_one_is_named(data_root: Path) ->
         ({**GOOD, "sentence": [None, "b", "c"]}, r"row 0, column 'sentence': expected a value, found none"),
         ({**GOOD, "sentence": undecodable()}, r"row 1, column 'sentence': expected UTF-8: .*0xff"),
         ({**GOOD, "sentence": [1, 2, 3]}, r"column 'sentence' is int64, expected text"),
-        ({"text": ["a"], "label": [0]}, r"has no column 'sentence', expected among: text, label"),
+        ({"text": ["a"], "label": [0]}, r"has no column 'sentence', only text, label"),
         ({"sentence": pa.array([], pa.string()), "label": pa.array([], pa.int64())}, r"has no rows, expected"),
     ],
     ids=["high", "low", "no-label", "word-as-label", "fraction", "blank", "no-text", "bytes", "type", "column", "rows"],
@@ -133,7 +138,7 @@ def test_a_fault_names_the_file_the_row_and_what_was_expected(
 ) -> None:
     path = put(data_root, SST2, "train", columns)
     with pytest.raises(DataFault, match=message) as caught:
-        sources.table(SST2, "train")
+        table(SST2, "train")
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
 
@@ -159,7 +164,7 @@ def test_a_file_cut_anywhere_is_refused(share: float, data_root: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRANSNORMER_CACHE", str(data_root / f"{share}"))
         with pytest.raises(DataFault, match=r"train-00000-of-00001\.parquet: expected a whole Parquet file"):
-            sources.table(SST2, "train")
+            table(SST2, "train")
 
 
 def test_damage_inside_a_file_is_refused(data_root: Path) -> None:
@@ -168,7 +173,7 @@ def test_damage_inside_a_file_is_refused(data_root: Path) -> None:
     content[4:2000] = bytes(1996)
     path.write_bytes(content)
     with pytest.raises(DataFault, match="expected a whole Parquet file"):
-        sources.table(SST2, "train")
+        table(SST2, "train")
 
 
 def test_a_file_that_changes_after_its_first_reading_is_refused_until_it_is_accepted(data_root: Path) -> None:
@@ -176,10 +181,10 @@ def test_a_file_that_changes_after_its_first_reading_is_refused_until_it_is_acce
     first = sources.locate(SST2, "train").fingerprint
     put(data_root, SST2, "train", {**GOOD, "label": [0, 0, 0]})
     with pytest.raises(DataFault, match=r"has sha256 \w+, expected \w+ \(recorded .*data check --accept") as caught:
-        sources.table(SST2, "train")
+        table(SST2, "train")
     assert str(path) in str(caught.value)
     assert sources.locate(SST2, "train", accept=True).fingerprint != first
-    assert sources.table(SST2, "train").column("label").to_pylist() == [0, 0, 0]
+    assert table(SST2, "train").column("label").to_pylist() == [0, 0, 0]
 
 
 def test_a_file_changed_behind_its_size_and_time_is_found_by_reading_it_again(data_root: Path) -> None:
@@ -197,12 +202,12 @@ def test_a_file_changed_behind_its_size_and_time_is_found_by_reading_it_again(da
 def test_a_split_that_the_data_root_lacks_is_not_taken_from_elsewhere(data_root: Path) -> None:
     put(data_root, MNLI, "train", {"premise": ["a"], "hypothesis": ["b"], "label": [2]})
     with pytest.raises(DataUnavailable, match=r"split 'validation_mismatched' is absent from the data root"):
-        sources.table(MNLI, "validation_mismatched")
+        table(MNLI, "validation_mismatched")
 
 
 def test_a_test_split_without_labels_says_why_it_is_not_used(data_root: Path) -> None:
     with pytest.raises(DataUnavailable, match=r"split 'test' is not used: its labels are kept by GLUE's server"):
-        sources.table(SST2, "test")
+        table(SST2, "test")
 
 
 @pytest.mark.parametrize(
@@ -217,21 +222,21 @@ def test_names_that_nothing_has_are_refused(
     name: str, split: str, columns: list[str] | None, message: str, data_root: Path
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        sources.table(name, split, columns)
+        table(name, split, columns)
 
 
 def test_a_data_root_that_is_no_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSNORMER_DATA_ROOT", str(tmp_path / "nowhere"))
     with pytest.raises(DataFault, match=r"TRANSNORMER_DATA_ROOT=.*nowhere: expected a folder"):
-        sources.table(SST2, "train")
+        table(SST2, "train")
 
 
 def test_offline_nothing_is_fetched_and_the_reason_is_one_line(
     data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: pytest.fail("a connection was opened"))
-    with pytest.raises(DataUnavailable, match=r"sst2/train.*HF_HUB_OFFLINE forbids to fetch it") as caught:
-        sources.table(SST2, "train")
+    with pytest.raises(DataUnavailable, match=r"sst2/train.*HF_HUB_OFFLINE forbids fetching it") as caught:
+        table(SST2, "train")
     assert "\n" not in str(caught.value)
 
 
@@ -245,7 +250,7 @@ def test_a_hub_that_cannot_be_reached_makes_data_unavailable(data_root: Path, mo
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets.DownloadManager, "download", fail)
     with pytest.raises(DataUnavailable, match=r"the Hub gave ConnectionError: no route"):
-        sources.table(SST2, "train")
+        table(SST2, "train")
 
 
 def test_fetching_asks_the_hub_for_the_pinned_revision_and_checks_what_comes(
@@ -264,7 +269,7 @@ def test_fetching_asks_the_hub_for_the_pinned_revision_and_checks_what_comes(
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets.DownloadManager, "download", download)
     with pytest.raises(DataFault, match=r"expected 66a253e6\w+ \(published\)"):
-        sources.table(SST2, "train")
+        table(SST2, "train")
     revision = hub.DATASETS[SST2].revision
     assert asked == [f"hf://datasets/nyu-mll/glue@{revision}/sst2/train-00000-of-00001.parquet"]
 
@@ -278,8 +283,7 @@ def test_the_cache_of_the_hub_serves_without_network(
     (folder / "refs").mkdir(parents=True)
     (folder / "refs" / "main").write_text(commit)
     put(folder / "snapshots", f"{commit}/tnews", "train", {"sentence": ["新闻"], "label": [14]})
-    table = sources.table(dataset.name, "train")
-    assert table.to_pydict() == {"sentence": ["新闻"], "label": [14]}
+    assert table(dataset.name, "train").to_pydict() == {"sentence": ["新闻"], "label": [14]}
     assert sources.locate(dataset.name, "train").origin == "Hub"
 
 
@@ -287,8 +291,7 @@ def test_tab_separated_pairs_are_read_as_they_stand(data_root: Path) -> None:
     path = data_root / "OpenNLPLab/lra/data/aan/new_aan_pairs.train.tsv"
     path.parent.mkdir(parents=True)
     path.write_text("1.0\tP1\tP2\tb'a \"quote\n0.0\tP3\tP4\tc\td\n".replace("quote\n", "quote'\tb\n"))
-    table = sources.table(AAN, "train")
-    assert table.to_pydict() == {"label": [1, 0], "text1": ["b'a \"quote'", "c"], "text2": ["b", "d"]}
+    assert table(AAN, "train").to_pydict() == {"label": [1, 0], "text1": ["b'a \"quote'", "c"], "text2": ["b", "d"]}
 
 
 @pytest.mark.parametrize(
@@ -298,7 +301,7 @@ def test_tab_separated_pairs_are_read_as_they_stand(data_root: Path) -> None:
         (b"0.5\tP\tP\ta\tb\n", r"row 1, column 'label': expected a whole number, found '0.5'"),
         (b"2\tP\tP\ta\tb\n", r"row 1, column 'label': expected a label in 0…1, found 2"),
         (b"1\tP\tP\t\tb\n", r"row 1, column 'text1': expected text, found none"),
-        (b"1\tP\tP\t\xff\tb\n", r"expected 5 columns of text in UTF-8"),
+        (b"1\tP\tP\t\xff\tb\n", r"expected 5 columns of UTF-8 text"),
     ],
 )
 def test_a_fault_in_a_tab_separated_file_is_named(line: bytes, message: str, data_root: Path) -> None:
@@ -306,7 +309,7 @@ def test_a_fault_in_a_tab_separated_file_is_named(line: bytes, message: str, dat
     path.parent.mkdir(parents=True)
     path.write_bytes(b"1.0\tP\tP\ta\tb\n" + line)
     with pytest.raises(DataFault, match=message):
-        sources.table(AAN, "train")
+        table(AAN, "train")
 
 
 def picture(side: int = 32, kind: str = "PNG") -> bytes:
@@ -319,7 +322,7 @@ def picture(side: int = 32, kind: str = "PNG") -> bytes:
 def test_images_are_structures_with_bytes_in_them(kind: str, data_root: Path) -> None:
     encoded = picture(kind=kind)
     put(data_root, CIFAR, "train", {"img": [{"bytes": encoded, "path": None}], "label": [9]})
-    assert sources.table(CIFAR, "train").column("img").to_pylist()[0]["bytes"] == encoded
+    assert table(CIFAR, "train").column("img").to_pylist()[0]["bytes"] == encoded
 
 
 @pytest.mark.parametrize(
@@ -339,7 +342,7 @@ def test_what_is_no_picture_of_the_right_size_is_named_with_its_row(
 ) -> None:
     put(data_root, CIFAR, "test", {"img": [{"bytes": picture()}, {"bytes": encoded}], "label": [9, 9]})
     with pytest.raises(DataFault, match=rf"test-00000-of-00001\.parquet, row 1, column 'img': {message}"):
-        sources.table(CIFAR, "test")
+        table(CIFAR, "test")
 
 
 @pytest.mark.parametrize("cut", [1, 3])
@@ -348,7 +351,7 @@ def test_a_tab_separated_file_that_is_cut_in_its_last_column_is_refused(cut: int
     path.parent.mkdir(parents=True)
     path.write_bytes(b"1.0\tP\tP\ta\tbcdef\n"[:-cut])
     with pytest.raises(DataFault, match="expected a line break at the end"):
-        sources.table(AAN, "train")
+        table(AAN, "train")
 
 
 @pytest.mark.parametrize("name", hub.DATASETS)

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from transnormer_lib.data import hub, listops, lra, sources, task_tables, tasks, text, wikitext
+from transnormer_lib.data import corpora, hub, listops, lra, sources, task_tables, tasks, wikitext
+from transnormer_lib.data.faults import DataFault, DataUnavailable
 from transnormer_lib.data.images import load_mnist
-from transnormer_lib.data.sources import DataFault, DataUnavailable
 from transnormer_lib.data.task_kinds import chosen_rows
 from transnormer_lib.data.tasks import TaskData, load_task, task_definition, task_names
 from transnormer_lib.data.vocabulary import Vocabulary, train_bpe
@@ -122,7 +122,7 @@ def test_a_task_is_the_same_from_its_files_and_made_anew(tmp_path: Path, monkeyp
 def small_vocabulary(monkeypatch: pytest.MonkeyPatch) -> Vocabulary:
     """Of 280 pieces, learned on a few sentences; learning it on the articles takes seconds."""
     words = train_bpe(["the cat and the dog and the other animals sat on the mat in the house " * 3], 280)
-    monkeypatch.setattr(text, "load_text_corpus", lambda corpus, name: SimpleNamespace(vocabulary=words))
+    monkeypatch.setattr(corpora, "load_text_corpus", lambda corpus, name: SimpleNamespace(vocabulary=words))
     return words
 
 
@@ -203,18 +203,18 @@ def test_a_larger_limit_keeps_the_rows_of_a_smaller_one(total: int, limit: int, 
     ("call", "message"),
     [
         (lambda: load_task("cola2"), "task='cola2': must be one of 'acceptability',"),
-        (lambda: load_task("digits", length=0), "length=0: must be at least 1"),
-        (lambda: load_task("digits", length=783), "length=783: digits-train has 784 symbols, which are not cut"),
+        (lambda: load_task("digits", length=0), "length=0: must be a whole number of at least 1"),
+        (lambda: load_task("digits", length=783), "length=783: digits-train has 784 symbols, which cannot be cut"),
         (lambda: load_task("digits", "bpe-280"), "vocabulary='bpe-280': task 'digits' has its own tokens"),
         (lambda: load_task("acceptability", "words"), "vocabulary='words': must be"),
         (lambda: load_task("acceptability", "wikitext-103-words"), "vocabulary='wikitext-103-words': must be"),
-        (lambda: load_task("digits", joined=True), "joined=True: an example of task 'digits' is no pair"),
+        (lambda: load_task("digits", joined=True), "joined=True: the examples of task 'digits' are not pairs"),
         (
             lambda: load_task("digits", corpus="nonsense"),
             "corpus='nonsense': must be one of 'wikipedia', 'wikitext-103'",
         ),
-        (lambda: load_task("cola", limit={"test": 3}), "limit.test=3: task 'cola' has train, validation"),
-        (lambda: load_task("digits", limit={"train": 0}), "limit.train=0: must be at least 1"),
+        (lambda: load_task("cola", limit={"test": 3}), "limit.test=3: task 'cola' has only train, validation"),
+        (lambda: load_task("digits", limit={"train": 0}), "limit.train=0: must be a whole number of at least 1"),
     ],
 )
 def test_wrong_arguments_are_named_with_value_and_rule(call: Callable[[], object], message: str) -> None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transnormer_lib.data import wikipedia
-from transnormer_lib.data.text import TextCorpus, build_corpus, load_text_corpus
+from transnormer_lib.data.corpora import load_text_corpus
+from transnormer_lib.data.text import TextCorpus, build_corpus
 
 DOCUMENTS = {
     "train": ["The cat sat on the mat. " * 40, "Über den Wolken, über dem Meer. " * 40],

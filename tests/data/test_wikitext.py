@@ -17,8 +17,9 @@ import pytest
 
 from transnormer_lib.data import hub, token_files, wikitext
 from transnormer_lib.data.batches import causal_batches, evaluation_windows
+from transnormer_lib.data.corpora import corpus_vocabulary_size, load_text_corpus
 from transnormer_lib.data.faults import DataFault, DataUnavailable
-from transnormer_lib.data.text import TextCorpus, corpus_vocabulary_size, load_text_corpus
+from transnormer_lib.data.text import TextCorpus
 from transnormer_lib.data.vocabulary import PUBLISHED_SIZES, train_bpe
 
 LINES = ["", " = Robins = \n", "", " The robin @-@ bird sings to the <unk> robin . \n", " = = Song = = \n", " é 好 \n"]
@@ -266,7 +267,7 @@ def peak_kilobytes(root: Path, cache: Path, megabytes: int) -> int:
             for _ in range(pieces):
                 writer.write_table(piece)
     script = (
-        "import resource; from transnormer_lib.data.text import load_text_corpus\n"
+        "import resource; from transnormer_lib.data.corpora import load_text_corpus\n"
         "load_text_corpus('wikitext-103', 'wikitext-103-words')\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )

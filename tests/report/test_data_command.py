@@ -120,7 +120,7 @@ def test_where_the_data_root_has_word_level_text_alone_it_is_listed_checked_and_
     assert main(["data", "list", *options]) == 0
     listed = capsys.readouterr().out
     assert "3 of 3 here" in listed
-    assert listed.count(f"{wikitext.WORD_LEVEL}: word-level text, stands in for {wikitext.RAW}") == 1
+    assert listed.count(f"{wikitext.WORD_LEVEL}: word-level text, also stands in for {wikitext.RAW}") == 1
     assert main(["data", "fetch", *options]) == 0
     assert main(["data", "check", *options]) == 0
 
@@ -177,7 +177,7 @@ def test_a_check_finds_what_is_no_picture(root: Path, capsys: pytest.CaptureFixt
 def test_what_cannot_be_fetched_is_told_and_fails(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "fetch", "--preset", "quick", "--root", str(root)]) == 0
     assert main(["data", "fetch", "--preset", "paper", "--root", str(root)]) == 1
-    assert "HF_HUB_OFFLINE forbids to fetch it" in capsys.readouterr().err
+    assert "HF_HUB_OFFLINE forbids fetching it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ FAILURES = {
     "exit-one": ("import sys; sys.exit(1)", "sys.exit(1)", 1),
     "killed-kernel": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "the kernel died", 1),
     "missing-data": (
-        "from transnormer_lib.data.sources import DataUnavailable\nraise DataUnavailable('text: pip install words')",
+        "from transnormer_lib.data.faults import DataUnavailable\nraise DataUnavailable('text: pip install words')",
         "text: pip install words",
         1,
     ),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from transnormer_lib.cli import main
-from transnormer_lib.data import text
+from transnormer_lib.data import corpora
 from transnormer_lib.models.config import ClassifierHead
 from transnormer_lib.papers import tables
 from transnormer_lib.project import Project, UserMistake
@@ -29,7 +29,7 @@ DEVICE = Device("a device", 1e12)
 @pytest.fixture(autouse=True)
 def no_data_no_training_no_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRANSNORMER_RUNS", str(tmp_path))
-    monkeypatch.setattr(text, "load_text_corpus", lambda *_: pytest.fail("read data"))
+    monkeypatch.setattr(corpora, "load_text_corpus", lambda *_: pytest.fail("read data"))
     monkeypatch.setattr("transnormer_lib.training.trainer.train", lambda *_, **__: pytest.fail("trained"))
 
 

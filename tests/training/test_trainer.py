@@ -13,8 +13,8 @@ from training_cases import config
 
 from transnormer_lib.attention.norms import LayerNorm, RMSNorm
 from transnormer_lib.data.batches import IGNORE
+from transnormer_lib.data.corpora import load_text_corpus
 from transnormer_lib.data.masking import MaskingConfig
-from transnormer_lib.data.text import load_text_corpus
 from transnormer_lib.training import trainer
 from transnormer_lib.training.config import DataConfig, OptimizerConfig
 from transnormer_lib.training.evaluation import evaluate, held_out_batches

@@ -203,7 +203,7 @@ def _batch_seconds(size: Size, rounds: int) -> float:
     from itertools import count
 
     from transnormer_lib.data.batches import causal_batches, masked_batches
-    from transnormer_lib.data.text import load_text_corpus
+    from transnormer_lib.data.corpora import load_text_corpus
 
     corpus = load_text_corpus("wikipedia", "bytes")
     tokens, number = corpus.tokens["train"], count()

@@ -1,12 +1,12 @@
-"""Data: where bytes come from, vocabularies, batches, n-gram baselines. A leaf: imports nothing else of ours.
+"""Data: sources of bytes, vocabularies, batches, n-gram baselines. Imports no other package of this project.
 
-What a trainer needs::
+For a language model::
 
     from transnormer_lib.data.batches import causal_batches, evaluation_windows, masked_batches
-    from transnormer_lib.data.text import load_text_corpus
+    from transnormer_lib.data.corpora import load_text_corpus
 
     corpus = load_text_corpus("wikipedia", "bytes")          # or "bpe-512": 512 pieces
-    corpus.fingerprint                                       # sha256: what was read, its split, its encoding
+    corpus.fingerprint                                       # sha256 of the source, the split and the encoding
     corpus.tokens["train"]                                   # int32 [T]; also "validation" and "test"
     corpus.vocabulary                                        # encode, decode, size, pad_id, mask_id
 
@@ -15,7 +15,7 @@ What a trainer needs::
     for batch in evaluation_windows(corpus.tokens["validation"], length=128, batch_size=8, limit=64): ...
     corpus.bits_per_byte(nats_per_token, "validation")
 
-And what a classifier needs::
+For a classifier::
 
     from transnormer_lib.data.classification_batches import evaluation_batches, training_batches
     from transnormer_lib.data.tasks import load_task
@@ -25,27 +25,20 @@ And what a classifier needs::
     sampler.batch(step)                                      # {"input_ids", "key_padding_mask", "targets"}
     for batch in evaluation_batches(task.splits["validation"], pad_id=task.pad_id, batch_size=32): ...
 
-``batch(step)`` depends on the seed and the step alone, so a run resumes at any step. The modules:
+``batch(step)`` depends only on the seed and the step, so a run resumes at any step. The modules:
 
-- ``sources``: the only place that knows where bytes come from: embedded, data root, Hub; ``DataUnavailable`` when
-  they do not, ``DataFault`` when they are wrong (``faults``).
-- ``hub``: what lies on the Hub: revisions, licences, columns, digests; ``fingerprints``: files held against theirs;
-  ``tables``: rows of Parquet and tab-separated files, every value checked.
-- ``cache``: derived bytes kept between processes; speed only.
-- ``wikipedia``: the plain text of the embedded Wikipedia articles and their split.
-- ``vocabulary``: text to token ids and back, without loss.
-- ``words``: a vocabulary of whole words; ``token_files``: texts larger than memory, tokenised once into mapped files;
-  ``wikitext``: WikiText-103 by these two.
-- ``text``: a split text with its vocabulary, tokens, counts and fingerprint.
-- ``batches``: training and evaluation batches, causal and masked.
-- ``masking``: what a masked language model has to predict; without torch, for configs.
-- ``ngrams``: n-gram language models on the same tokens.
-- ``images``: the embedded MNIST-5k.
-- ``tasks``: the classification tasks by name; ``glue``, ``lra`` and ``sentences`` (stand-ins made of the articles)
-  say what they are, ``task_kinds`` and ``task_tables`` how they are read.
-- ``examples``, ``classification_batches``: labelled sequences of unequal length, and padded batches of them.
-- ``listops``, ``pathfinder``: generated tasks of the Long Range Arena; ``chunks``: generation over processes.
+- ``sources``: reads embedded files, the data root and the Hub, the latter two as described in ``hub``; ``fingerprints``
+  checks files and ``tables`` values; ``faults``: missing and wrong data; ``cache``: derived bytes kept between
+  processes.
+- ``vocabulary``, ``words``: text to token ids and back; ``text``: a text in tokens; ``corpora``: the texts by name,
+  ``wikipedia`` (embedded) and ``wikitext`` (WikiText-103, tokenised into mapped files by ``token_files``).
+- ``batches``: causal and masked batches; ``masking``: the settings of a masked language model, without torch;
+  ``ngrams``: n-gram language models on the same tokens.
+- ``tasks``: the classification tasks by name, defined in ``glue``, ``lra`` and ``sentences`` (stand-ins), read through
+  ``task_kinds`` and ``task_tables``; ``examples``, ``classification_batches``: labelled sequences and their batches.
+- ``listops``, ``pathfinder``: generated tasks of the Long Range Arena, in ``chunks``; ``images``: the embedded
+  MNIST-5k.
 
-Embedded data open no connection. Real data are fetched where they are asked for and neither the data root nor the Hub's
-cache has them, unless ``HF_HUB_OFFLINE=1``.
+Embedded data need no connection. Real data are fetched if neither the data root nor the Hub's cache has them, unless
+``HF_HUB_OFFLINE=1``.
 """

@@ -1,16 +1,16 @@
 """Batches of token windows: endless for training, fixed for evaluation; causal and masked.
 
-Every batch is ``{"input_ids": [B, N], "targets": [B, N]}``, int64 tensors on the CPU: B sequences of N
-tokens. A target of ``IGNORE`` is not counted in the loss.
+Every batch is ``{"input_ids": [B, N], "targets": [B, N]}``, int64 tensors on the CPU: B sequences of N tokens. The loss
+skips targets of ``IGNORE``.
 
 - causal: the target is the next token.
-- masked (BERT, Devlin et al. 2019, §3.1): a share of the tokens is selected; of those most are replaced by
-  the mask, some by a random token, some kept. The target is the token that was there, and only selected
-  tokens have one. Each sequence gets the share's number of selected tokens, rounded at random, as in fairseq
-  (the paper's Appendix E trains with fairseq); so a batch always has something to predict.
+- masked (BERT, Devlin et al. 2019, §3.1): a share of the tokens is selected. Most of them are replaced by the mask,
+  some by a random token, some are kept. The target is the original token, at selected positions only. The share times
+  the length, rounded at random, is the number selected in each sequence, as in fairseq (which the paper's Appendix E
+  uses), and at least one, so that every sequence has a target.
 
-A training sampler has no state: ``batch(step)`` depends on its seed and the step alone, so that a resumed run
-sees what an undisturbed one sees, and every model of one seed sees the same text in the same order.
+A training sampler has no state: ``batch(step)`` depends only on its seed and the step. A resumed run sees the same
+batches as an uninterrupted one, and all models with one seed see the same text in the same order.
 """
 
 from collections.abc import Iterator
@@ -22,11 +22,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from transnormer_lib.checks import check_count
 from transnormer_lib.data.masking import MaskingConfig
-from transnormer_lib.data.vocabulary import Tokens, Vocabulary
+from transnormer_lib.data.vocabulary import Tokens, Vocabulary, check_tokens
 
 Batch = dict[str, Tensor]
 IGNORE = -100  # torch's default ignore_index
+BERT_MASKING = MaskingConfig()
 
 
 class Sampler(Protocol):
@@ -36,30 +38,12 @@ class Sampler(Protocol):
         """The batch of optimiser step ``step``, counted from 0."""
 
 
-@dataclass(frozen=True)
-class BatchConfig:
-    """Shape and order of training batches."""
-
-    length: int  # N, tokens per sequence
-    batch_size: int  # B, sequences per batch
-    seed: int  # fixes which windows come when, and what is masked
-
-    def __post_init__(self) -> None:
-        _at_least("length", self.length, 1)
-        _at_least("batch_size", self.batch_size, 1)
-        _at_least("seed", self.seed, 0)
-
-
-BERT_MASKING = MaskingConfig()
-
-
 def causal_batches(tokens: Tokens, *, length: int, batch_size: int, seed: int) -> Sampler:
     """Random windows of ``tokens`` [T] for a causal model; every window is equally likely at every step.
 
-    Raises:
-        ValueError: a number is out of range, or there are fewer than ``length`` + 1 tokens.
+    Raises ValueError if a number is out of range, or there are fewer than ``length`` + 1 tokens.
     """
-    return _CausalBatches(_checked(tokens, length + 1), BatchConfig(length, batch_size, seed))
+    return _WindowBatches(tokens, length, batch_size, seed)
 
 
 def masked_batches(
@@ -73,24 +57,21 @@ def masked_batches(
 ) -> Sampler:
     """Random windows of ``tokens`` [T], masked anew at every step.
 
-    Raises:
-        ValueError: a number is out of range, or there are fewer than ``length`` tokens.
+    Raises ValueError if a number is out of range, or there are fewer than ``length`` tokens.
     """
-    return _MaskedBatches(_checked(tokens, length), vocabulary, BatchConfig(length, batch_size, seed), masking)
+    return _WindowBatches(tokens, length, batch_size, seed, (vocabulary, masking))
 
 
 def evaluation_windows(tokens: Tokens, *, length: int, batch_size: int, limit: int | None = None) -> Iterator[Batch]:
     """Causal batches of the contiguous, non-overlapping windows of ``tokens`` [T], in order.
 
-    Every target but those of a remainder shorter than a window occurs once. ``limit`` takes that many
-    windows, spread evenly over the text, where there are more. The last batch may have fewer sequences.
-
-    Raises:
-        ValueError: a number is out of range, or there are fewer than ``length`` + 1 tokens.
+    Every target occurs once, except those in a remainder shorter than a window. ``limit`` takes at most that many
+    windows, spread evenly over the text. The last batch may have fewer sequences. Raises ValueError if a number is out
+    of range, or there are fewer than ``length`` + 1 tokens.
     """
-    starts = _window_starts(_checked(tokens, length + 1).size - 1, length, limit)
-    groups = _groups(starts, batch_size)
-    return (_causal(tokens, group, length) for group in groups)
+    _check_length(tokens, length, length + 1)
+    starts = groups(_window_starts(tokens.size - 1, length, limit), batch_size)
+    return (_causal(tokens, group, length) for group in starts)
 
 
 def masked_evaluation_windows(
@@ -103,41 +84,50 @@ def masked_evaluation_windows(
     masking: MaskingConfig = BERT_MASKING,
     seed: int = 0,
 ) -> Iterator[Batch]:
-    """As :func:`evaluation_windows`, masked; which positions follows from ``seed``, ``length``, ``limit``.
+    """As :func:`evaluation_windows`, masked; the positions depend on ``seed``, ``length`` and ``limit``.
 
-    Raises:
-        ValueError: a number is out of range, or there are fewer than ``length`` tokens.
+    Raises ValueError if a number is out of range, or there are fewer than ``length`` tokens.
     """
-    _at_least("seed", seed, 0)
-    starts = _window_starts(_checked(tokens, length).size, length, limit)
-    # Masked in one piece, so that the batch size decides nothing but memory.
+    check_count("seed", seed, 0)
+    _check_length(tokens, length, length)
+    starts = _window_starts(tokens.size, length, limit)
+    # Mask all windows at once, so that the masks do not depend on the batch size.
     whole = _masked(_windows(tokens, starts, length), vocabulary, masking, np.random.default_rng(seed))
-    groups = _groups(np.arange(len(starts)), batch_size)
-    return ({name: values[group] for name, values in whole.items()} for group in groups)
+    indices = groups(np.arange(len(starts)), batch_size)
+    return ({name: values[group] for name, values in whole.items()} for group in indices)
+
+
+def groups(items: NDArray[np.int64], batch_size: int) -> list[NDArray[np.int64]]:
+    """The items in groups of ``batch_size``; the last may have fewer."""
+    check_count("batch_size", batch_size)
+    return [items[first : first + batch_size] for first in range(0, len(items), batch_size)]
 
 
 @dataclass(frozen=True)
-class _CausalBatches:
+class _WindowBatches:
     tokens: Tokens
-    config: BatchConfig
+    length: int  # N
+    batch_size: int  # B
+    seed: int  # decides the windows and the masks
+    masked: tuple[Vocabulary, MaskingConfig] | None = None  # None: causal
+
+    def __post_init__(self) -> None:
+        _check_length(self.tokens, self.length, self._span)
+        check_count("batch_size", self.batch_size)
+        check_count("seed", self.seed, 0)
+
+    @property
+    def _span(self) -> int:
+        """Tokens per window: a causal one needs the target of its last token too."""
+        return self.length + (self.masked is None)
 
     def batch(self, step: int) -> Batch:
-        rng = _generator(self.config.seed, step)
-        starts = rng.integers(self.tokens.size - self.config.length, size=self.config.batch_size)
-        return _causal(self.tokens, starts, self.config.length)
-
-
-@dataclass(frozen=True)
-class _MaskedBatches:
-    tokens: Tokens
-    vocabulary: Vocabulary
-    config: BatchConfig
-    masking: MaskingConfig
-
-    def batch(self, step: int) -> Batch:
-        rng = _generator(self.config.seed, step)
-        starts = rng.integers(self.tokens.size - self.config.length + 1, size=self.config.batch_size)
-        return _masked(_windows(self.tokens, starts, self.config.length), self.vocabulary, self.masking, rng)
+        check_count("step", step, 0)
+        rng = np.random.default_rng([self.seed, step])
+        starts = rng.integers(self.tokens.size - self._span + 1, size=self.batch_size)
+        if self.masked is None:
+            return _causal(self.tokens, starts, self.length)
+        return _masked(_windows(self.tokens, starts, self.length), *self.masked, rng)
 
 
 def _causal(tokens: Tokens, starts: NDArray[np.int64], length: int) -> Batch:
@@ -168,34 +158,17 @@ def _windows(tokens: Tokens, starts: NDArray[np.int64], length: int) -> NDArray[
 
 
 def _window_starts(tokens: int, length: int, limit: int | None) -> NDArray[np.int64]:
-    _at_least("length", length, 1)
     windows = tokens // length
     chosen = np.arange(windows)
     if limit is not None:
-        _at_least("limit", limit, 1)
+        check_count("limit", limit)
         if limit < windows:
             chosen = np.arange(limit) * windows // limit
     return chosen * length
 
 
-def _groups(items: NDArray[np.int64], batch_size: int) -> list[NDArray[np.int64]]:
-    _at_least("batch_size", batch_size, 1)
-    return [items[first : first + batch_size] for first in range(0, len(items), batch_size)]
-
-
-def _generator(seed: int, step: int) -> np.random.Generator:
-    _at_least("step", step, 0)
-    return np.random.default_rng([seed, step])
-
-
-def _checked(tokens: Tokens, at_least: int) -> Tokens:
-    if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
-        raise ValueError(f"tokens: must be integers of shape [T], not {tokens.dtype} of shape {list(tokens.shape)}")
+def _check_length(tokens: Tokens, length: int, at_least: int) -> None:
+    check_count("length", length)
+    check_tokens(tokens)
     if tokens.size < at_least:
         raise ValueError(f"tokens: has {tokens.size}, must have at least {at_least} for windows of this length")
-    return tokens
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise ValueError(f"{name}={value!r}: must be at least {least}")

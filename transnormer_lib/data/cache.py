@@ -1,9 +1,9 @@
-"""Derived bytes kept between processes. The cache saves time and nothing else depends on it.
+"""Derived bytes kept between processes, to save time.
 
-One file per key, in ``$TRANSNORMER_CACHE`` or the user's cache folder. A file appears under its name only
-when it is complete (written beside it, then renamed), so two processes may compute the same key at once: the
-later rename wins, with the same bytes. A file carries the digest of its content; one that does not match is
-computed again. A folder that cannot be written costs the saved time.
+There is one file per key, in ``$TRANSNORMER_CACHE`` or the user's cache folder. A file is written under another name
+and renamed when complete, so two processes may compute the same key at once: the later rename wins, with the same
+bytes. A file includes the digest of its content and is computed again if it does not match. If the folder cannot be
+written, everything is computed each time.
 """
 
 import contextlib
@@ -22,25 +22,24 @@ def cache_dir() -> Path:
     own = os.environ.get("TRANSNORMER_CACHE")
     if own:
         return Path(own)
-    # expanduser leaves "~" where a user has no home: a relative path, and the write below fails or
-    # is harmless.
+    # For a user without a home, expanduser keeps the "~": a harmless relative path.
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "transnormer"
 
 
 def key(*parts: object) -> str:
-    """A digest of everything a derived value depends on."""
+    """A digest of everything that a derived value depends on."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 
 def code_version(file: str) -> str:
-    """The digest of a source file: with it in a key, an edit of the code never meets its old results."""
+    """The digest of a source file, for keys: results of older code are not reused."""
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
 def cached(name: str, digest: str, compute: Callable[[], bytes]) -> bytes:
-    """The bytes that ``compute`` gives, from the cache where they are there.
+    """The bytes that ``compute`` returns, from the cache if they are there.
 
-    ``name`` is for people who look into the folder; ``digest`` (see :func:`key`) identifies the value.
+    ``digest`` (see :func:`key`) identifies the value; ``name`` makes the file's name readable.
     """
     path = cache_dir() / f"{name}-{digest}"
     try:

@@ -1,8 +1,8 @@
-"""Generated data in chunks, over processes: what comes out depends on the seed alone.
+"""Generated data in chunks, over processes: the result depends on the seed alone.
 
-Chunk c of a data set is made by a generator seeded with [seed, c] and always holds the same number of examples, so
-that neither the number of processes nor the number of examples asked for changes an example: the first hundred of a
-thousand are the hundred that one gets when asking for a hundred.
+Chunk c comes from a generator seeded with [seed, c] and always holds the same number of examples. So an example depends
+neither on the number of processes nor on the number of examples requested: the first hundred of a thousand equal a
+hundred requested alone.
 """
 
 import os
@@ -11,36 +11,33 @@ from typing import TypeVar
 
 import numpy as np
 
+from transnormer_lib.checks import check_count
+
 Part = TypeVar("Part")
-_SEEDS = 1 << 32  # numpy reads a larger seed as two words, which could be the words of another seed and chunk
+_SEEDS = 1 << 32  # numpy reads a larger seed as two words, which could equal another seed and chunk
 
 
 def in_chunks(
     make: Callable[[np.random.Generator, int], Part], count: int, size: int, seed: int, workers: int | None = None
 ) -> Iterator[Part]:
-    """``make(rng, n)`` for every chunk of ``size`` examples, in order; n is the part of the chunk that is needed.
+    """``make(rng, n)`` for every chunk of ``size`` examples, in order; n is the number of examples to keep.
 
-    ``make`` must draw as if n were ``size``, and must be picklable. ``workers``: processes; None takes every core, and
-    one process where there is one chunk. Parts come as they are finished, so only a few are in memory at a time.
-
-    Raises:
-        ValueError: ``count``, ``seed`` or ``workers`` is out of range.
+    ``make`` must draw as if n were ``size``, and must be picklable. ``workers``: processes (default: one per core); a
+    single chunk is made in this process. Parts are yielded as they are finished, so only a few are in memory. Raises
+    ValueError if ``count``, ``seed`` or ``workers`` is out of range.
     """
-    for name, value, least in (
-        ("count", count, 1),
-        ("seed", seed, 0),
-        ("workers", 1 if workers is None else workers, 1),
-    ):
-        if value < least:
-            raise ValueError(f"{name}={value!r}: must be at least {least}")
+    check_count("count", count)
+    check_count("seed", seed, 0)
+    if workers is not None:
+        check_count("workers", workers)
     if seed >= _SEEDS:
         raise ValueError(f"seed={seed!r}: must be below 2**32")
     sizes = [min(size, count - start) for start in range(0, count, size)]
     processes = min(workers or cores(), len(sizes))
     if processes == 1:
         return (_part(make, seed, chunk, n) for chunk, n in enumerate(sizes))
-    # joblib's processes start clean (no fork of a process that runs torch's threads), need no `if __name__` guard in
-    # the caller's script, work from a notebook, and are reused by the next call.
+    # joblib starts clean processes (it does not fork one that runs torch's threads), needs no `if __name__` guard,
+    # works from a notebook, and reuses its processes in the next call.
     from joblib import Parallel, delayed
 
     parallel = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")
@@ -53,5 +50,5 @@ def _part(make: Callable[[np.random.Generator, int], Part], seed: int, chunk: in
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,9 +1,9 @@
-"""Labelled sequences of unequal length, nothing padded; made once, kept as files, read as memory maps.
+"""Labelled sequences of unequal length, not padded; made once, kept as files, read as memory maps.
 
-``stored`` writes what a generator yields, part by part, so that a split of any size needs no more memory than one
-part. Its files appear in the cache folder (``data.cache``) whole or not at all; the last of them holds the digest of
-the content, and what does not match is made again. A lock lets a second process wait for the first one's files instead
-of making them again. A folder that cannot be written costs the saved time and memory, and nothing is made twice.
+``stored`` writes what a generator yields, part by part, so a split of any size needs only the memory of one part. Its
+files in the cache folder (``data.cache``) are complete or absent. The last one holds the digest of the content; if it
+does not match, the split is made again. A lock makes a second process wait for the first one's files. If the folder
+cannot be written, the examples stay in memory, and no part is made twice.
 """
 
 import hashlib
@@ -20,24 +20,22 @@ from numpy.typing import NDArray
 from transnormer_lib.data import cache
 from transnormer_lib.files import replacing, write_text
 
-_CHUNK = 1 << 24  # bytes hashed at a time
-
 
 @dataclass(frozen=True)
 class Examples:
     """n labelled sequences, or n labelled pairs of sequences.
 
-    The arrays are read-only. Raises ValueError where they do not fit together, or where a sequence is empty.
+    The arrays are read-only. Raises ValueError if they do not fit together, or if a sequence is empty.
     """
 
-    tokens: NDArray[Any]  # all sequences one after the other; the narrowest integers that hold the vocabulary
+    tokens: NDArray[Any]  # all sequences, concatenated; the narrowest integers that hold the vocabulary
     offsets: NDArray[np.int64]  # [S + 1]; sequence i is tokens[offsets[i]:offsets[i + 1]]; S = n, for pairs S = 2n
     labels: NDArray[np.int64]  # [n]
 
     def __post_init__(self) -> None:
         sequences, n = self.offsets.size - 1, self.labels.size
         if n < 1 or sequences not in (n, 2 * n):
-            raise ValueError(f"offsets: mark {sequences} sequences for {n} labels: must be one or two for each label")
+            raise ValueError(f"offsets: mark {sequences} sequences for {n} labels; must be one or two for each label")
         if self.offsets[0] != 0 or self.offsets[-1] != self.tokens.size:
             raise ValueError(f"offsets: must run from 0 to the {self.tokens.size} tokens")
         empty = np.flatnonzero(np.diff(self.offsets) < 1)
@@ -51,25 +49,25 @@ class Examples:
 
     @property
     def pairs(self) -> bool:
-        """Whether an example is two sequences: a and b of example i are sequences 2i and 2i + 1."""
+        """Whether an example is a pair: sequences 2i and 2i + 1."""
         return self.offsets.size - 1 != self.labels.size
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """[S]: the tokens of each sequence."""
+        """[S]: the number of tokens of each sequence."""
         return np.diff(self.offsets)
 
     def sequences_of(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The numbers of the sequences of the examples ``index`` [n]: [n], of pairs [2n]."""
+        """The indices of the sequences of the examples ``index`` [n]: [n], for pairs [2n]."""
         return (2 * index[:, None] + np.arange(2)).reshape(-1) if self.pairs else index
 
     def sequence(self, index: int) -> NDArray[Any]:
-        """The tokens of sequence ``index``, one of the S."""
+        """The tokens of sequence ``index``, below S."""
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
 
 
 def from_sequences(sequences: Sequence[NDArray[Any]], labels: Iterable[int], vocab_size: int) -> Examples:
-    """Examples of these sequences (a and b of a pair one after the other)."""
+    """Examples of these sequences; the two of a pair are neighbours."""
     lengths = np.array([0, *(len(sequence) for sequence in sequences)], np.int64)
     dtype = narrowest(vocab_size)
     tokens = np.concatenate([np.empty(0, dtype), *(np.asarray(sequence, dtype) for sequence in sequences)])
@@ -84,15 +82,15 @@ def from_rows(rows: NDArray[Any], labels: NDArray[Any], vocab_size: int) -> Exam
 
 
 def narrowest(vocab_size: int) -> np.dtype[Any]:
-    """The narrowest unsigned integers that hold every id: a corpus in bytes need not take four of them for each."""
+    """The narrowest unsigned integers that hold every id."""
     return np.min_scalar_type(vocab_size - 1)
 
 
 def stored(name: str, key: str, make: Callable[[], Iterable[Examples]]) -> tuple[Examples, str]:
-    """The parts that ``make`` yields as one, and the sha256 (hex) of their content; from the cache where it is there.
+    """The parts that ``make`` yields, joined, and the sha256 (hex) of their content; from the cache if they are there.
 
-    ``name`` is for people who look into the folder; ``key`` (``cache.key``) identifies the content. What ``make``
-    raises passes through; it is called once at most.
+    ``key`` (``cache.key``) identifies the content; ``name`` makes the folder's name readable. ``make`` is called at
+    most once, and its exceptions propagate.
     """
     folder = cache.cache_dir() / "examples" / f"{name}-{key}"
     found = _read(folder)
@@ -107,29 +105,25 @@ def stored(name: str, key: str, make: Callable[[], Iterable[Examples]]) -> tuple
         if lock is None:
             return _in_memory(parts)
         for left in folder.glob(".*"):
-            left.unlink(missing_ok=True)  # of a process that was killed: whoever lives holds the lock
+            left.unlink(missing_ok=True)  # from a killed process: a live one would hold the lock
         try:
             return _write(folder, parts)
         except _Unwritten as problem:
-            return _in_memory([*problem.parts, *parts])
+            return _in_memory([*problem.args, *parts])
 
 
 class _Unwritten(Exception):
-    """The folder cannot be written, or no further; ``parts`` is what was made so far."""
-
-    def __init__(self, parts: list[Examples]) -> None:
-        super().__init__()
-        self.parts = parts
+    """The folder cannot be written; the arguments are the parts made so far."""
 
 
 def _lock(folder: Path) -> AbstractContextManager[object] | None:
-    """The lock of a folder that exists from now on, held; None where there is nowhere to write to."""
+    """Create the folder and take its lock; None if the folder cannot be written."""
     from filelock import FileLock
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return FileLock(folder.with_name(folder.name + ".lock")).acquire()
-    except (OSError, NotImplementedError):  # the latter: a file system without locks
+    except (OSError, NotImplementedError):  # NotImplementedError: a file system without locks
         return None
 
 
@@ -143,7 +137,7 @@ def _write(folder: Path, parts: Iterator[Examples]) -> tuple[Examples, str]:
                 _append(partial, part.tokens)
             except OSError:
                 before = [_read_back(partial, part.tokens.dtype, offsets, labels)] if labels else []
-                raise _Unwritten([*before, part]) from None
+                raise _Unwritten(*before, part) from None
             offsets.append(part.offsets[1:] + last)
             labels.append(part.labels)
             last, dtype = int(offsets[-1][-1]), part.tokens.dtype
@@ -153,12 +147,12 @@ def _write(folder: Path, parts: Iterator[Examples]) -> tuple[Examples, str]:
         for name, array in (("offsets", np.concatenate(offsets)), ("labels", np.concatenate(labels))):
             with replacing(folder / f"{name}.npy") as partial, partial.open("wb") as file:
                 np.save(file, array, allow_pickle=False)
-        arrays = _arrays(folder, dtype)
-        digest = _digest(*arrays)
+        whole = _mapped(folder, dtype.name)
+        digest = _digest(whole)
         write_text(folder / "content.json", json.dumps({"dtype": dtype.name, "digest": digest}))
-        return Examples(*arrays), digest
+        return whole, digest
     except OSError:
-        raise _Unwritten([_read_back(folder / "tokens.bin", dtype, offsets, labels)]) from None
+        raise _Unwritten(_read_back(folder / "tokens.bin", dtype, offsets, labels)) from None
 
 
 def _append(path: Path, tokens: NDArray[Any]) -> None:
@@ -170,29 +164,28 @@ def _read_back(
     path: Path, dtype: np.dtype[Any], offsets: list[NDArray[np.int64]], labels: list[NDArray[np.int64]]
 ) -> Examples:
     """The examples whose tokens were written, in memory."""
-    return Examples(
-        np.fromfile(path, dtype, count=int(offsets[-1][-1])), np.concatenate(offsets), np.concatenate(labels)
-    )
+    tokens = np.fromfile(path, dtype, count=int(offsets[-1][-1]))
+    return Examples(tokens, np.concatenate(offsets), np.concatenate(labels))
 
 
 def _in_memory(parts: Iterable[Examples]) -> tuple[Examples, str]:
     whole = joined(list(parts))
-    return whole, _digest(whole.tokens, whole.offsets, whole.labels)
+    return whole, _digest(whole)
 
 
 def _read(folder: Path) -> tuple[Examples, str] | None:
-    """What the folder holds; None where that is nothing, or not what was written there."""
+    """The content of the folder; None if it is incomplete or does not match its digest."""
     try:
         about = json.loads((folder / "content.json").read_bytes())
-        arrays = _arrays(folder, np.dtype(about["dtype"]))
-        return (Examples(*arrays), about["digest"]) if _digest(*arrays) == about["digest"] else None
+        found = _mapped(folder, about["dtype"])
+        return (found, about["digest"]) if _digest(found) == about["digest"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _arrays(folder: Path, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
-    tokens = np.memmap(folder / "tokens.bin", dtype, "r")
-    return tokens, np.load(folder / "offsets.npy"), np.load(folder / "labels.npy")
+def _mapped(folder: Path, dtype: str) -> Examples:
+    tokens = np.memmap(folder / "tokens.bin", np.dtype(dtype), "r")
+    return Examples(tokens, np.load(folder / "offsets.npy"), np.load(folder / "labels.npy"))
 
 
 def joined(parts: list[Examples]) -> Examples:
@@ -207,11 +200,9 @@ def joined(parts: list[Examples]) -> Examples:
     )
 
 
-def _digest(*arrays: NDArray[Any]) -> str:
+def _digest(examples: Examples) -> str:
     digest = hashlib.sha256()
-    for array in arrays:
+    for array in (examples.tokens, examples.offsets, examples.labels):
         digest.update(f"{array.dtype.name} {array.size};".encode())
-        content = np.ascontiguousarray(array).data.cast("B")
-        for start in range(0, len(content), _CHUNK):
-            digest.update(content[start : start + _CHUNK])
+        digest.update(np.ascontiguousarray(array).data.cast("B"))
     return digest.hexdigest()

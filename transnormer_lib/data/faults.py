@@ -1,9 +1,9 @@
-"""What can be wrong with data: they are not there, or they are not what they should be."""
+"""The two ways in which data can fail: they are missing, or they are wrong."""
 
 
 class DataUnavailable(Exception):
-    """The data set is not on this machine. The message: one line, what is missing, what provides it."""
+    """The data set is not on this machine. The message is one line: what is missing and how to get it."""
 
 
 class DataFault(ValueError):
-    """Data that are there and wrong. The message: one line, the file, the row where there is one, what was expected."""
+    """The data are there but wrong. The message is one line: the file, the row if known, and what was expected."""

@@ -1,8 +1,8 @@
-"""Fingerprints of files that others provide: recorded when a file is first read, and held against it afterwards.
+"""Fingerprints of files that others provide: recorded when a file is first read, and checked on every later read.
 
-A record lies in the cache (``data.cache``): the sha256, and the size and the time of change with which it was
-computed, so that a file is hashed once and again only when it was touched. Where the digest is known beforehand (a
-file of a pinned revision of the Hub), that one counts. Without a cache that can be written, nothing is remembered.
+A record in the cache (``data.cache``) holds the sha256 of a file, with its size and its time of change, so a file is
+hashed again only if it was touched. A published digest (of a file at a pinned revision of the Hub) takes precedence
+over the record. If the cache cannot be written, nothing is recorded.
 """
 
 import contextlib
@@ -16,23 +16,14 @@ from transnormer_lib.data.faults import DataFault
 from transnormer_lib.files import write_text
 
 
-def sha256_of(path: Path) -> str:
-    """The sha256 of a file's bytes, hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def verified(
     path: Path, identity: str | None = None, published: str | None = None, *, rehash: bool = False, accept: bool = False
 ) -> str:
-    """The sha256 of ``path``, after it was held against the one expected.
+    """The sha256 of ``path``, hex, checked against the expected one.
 
-    ``identity`` is what the file is, where its path may change (default: its path). ``published`` is the digest that
-    it must have whatever the record says. ``rehash`` reads the file although neither size nor time changed;
-    ``accept`` records what is there, and forgets what was.
-
-    Raises:
-        DataFault: the file is not the one that was read first, or not the published one.
+    ``identity`` names the file if its path may change (default: its path). ``published`` is the digest that it must
+    have. ``rehash`` reads the file even if neither size nor time changed; ``accept`` replaces the record. Raises
+    DataFault if the file is not the one that was first read, or not the published one.
     """
     path = path.resolve()
     where = cache.cache_dir() / "fingerprints" / f"{cache.key(identity or str(path))}.json"
@@ -42,11 +33,14 @@ def verified(
     if record and not rehash and all(record.get(name) == value for name, value in state.items()):
         found = str(record["sha256"])
     else:
-        found = sha256_of(path)
-    expected, known_by = (published, "published") if published else (record.get("sha256"), "recorded at its first use")
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    expected, known_by = (published, "published") if published else (record.get("sha256"), "recorded at first use")
     if expected is not None and found != expected:
         remedy = (
-            "delete it to fetch it again" if published else "if the new file is meant: transnormer data check --accept"
+            "delete it to fetch it again"
+            if published
+            else "if the change is intended, run: transnormer data check --accept"
         )
         raise DataFault(f"{path}: has sha256 {found}, expected {expected} ({known_by}); {remedy}")
     with contextlib.suppress(OSError):

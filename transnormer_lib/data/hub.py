@@ -1,13 +1,12 @@
-"""The data sets that are not embedded: where they lie on the Hugging Face Hub, and what is expected in them.
+"""The data sets that are not embedded: where they are on the Hugging Face Hub and what they must contain.
 
-A data set is named by its place, ``OWNER/NAME/CONFIG``: the same path below ``TRANSNORMER_DATA_ROOT`` holds its files
-as ``SPLIT-*.parquet``. ``sources`` reads them; this module only describes.
+A data set is named ``OWNER/NAME/CONFIG``; the same path below ``TRANSNORMER_DATA_ROOT`` holds its files as
+``SPLIT-*.parquet``. This module only describes the data sets; ``sources`` reads them.
 
-Revisions are commits of the Hub's repositories, so a repository that changes does not change what is read. They, and
-the sha256 of files, were taken from public repositories that pin the same commits and publish the digests they got
-(those of GPT-2's files stand in openai/tiktoken too); sizes of files without a digest are approximate. The revision
-of ``clue/clue`` was found nowhere: ``main`` stands there, ``pinned`` is false, and the fingerprints that its first
-reading records are what later readings are held to.
+Each revision is a commit, so later changes to a repository do not change the data. The commits and the sha256 of the
+files come from public repositories that pin the same commits (for GPT-2's files, also from openai/tiktoken). No public
+pin of ``clue/clue`` was found, so its revision is ``main`` and ``pinned`` is false: the first read records the
+fingerprints that later reads are checked against.
 """
 
 from collections.abc import Mapping
@@ -19,10 +18,10 @@ MOVING = "main"  # a revision that is a branch, not a commit
 
 @dataclass(frozen=True)
 class Column:
-    """One column that is read, and what its values must be."""
+    """One column that is read, and its valid values."""
 
     name: str
-    kind: Literal["text", "label", "image"]  # image: a structure whose field ``bytes`` is a PNG or JPEG file
+    kind: Literal["text", "label", "image"]  # image: a struct with a PNG or JPEG file in its field ``bytes``
     labels: tuple[int, int] | None = None  # the lowest and the highest label
     blank: bool = False  # text: a row may be empty
     size: tuple[int, int] | None = None  # image: width and height in pixels
@@ -43,7 +42,7 @@ class Split:
 
     files: tuple[HubFile, ...]
     rows: int  # as published; a sample in a data root has fewer
-    hidden_labels: bool = False  # the publisher keeps the labels: -1 stands for each
+    hidden_labels: bool = False  # the publisher withholds the labels and writes -1
 
     @property
     def size(self) -> int:
@@ -62,8 +61,8 @@ class HubDataset:
     columns: tuple[Column, ...]
     splits: Mapping[str, Split]
     title: str
-    tsv: tuple[str, ...] = ()  # names of the columns of tab-separated files without a header; else Parquet
-    withheld: Mapping[str, str] = field(default_factory=dict)  # splits that exist and are of no use, and why
+    tsv: tuple[str, ...] = ()  # column names if the files are tab-separated without a header; otherwise Parquet
+    withheld: Mapping[str, str] = field(default_factory=dict)  # published splits that are not used, and why
 
     @property
     def name(self) -> str:
@@ -95,160 +94,121 @@ def _parquet(config: str, split: str, size: int, sha256: str | None = None, shar
     return HubFile(f"{config}/{split}-{shard:05}-of-{of:05}.parquet", size, sha256)
 
 
-def _wikitext(config: str, sizes: tuple[int, int, int, int], title: str) -> HubDataset:
-    first, second, validation, test = sizes
-    shards = (_parquet(config, "train", first, None, 0, 2), _parquet(config, "train", second, None, 1, 2))
+def _splits(config: str, files: Mapping[str, tuple[int, int, str | None]]) -> dict[str, Split]:
+    """Splits of one Parquet file each, given as rows, bytes and sha256."""
+    return {name: Split((_parquet(config, name, size, digest),), rows) for name, (rows, size, digest) in files.items()}
+
+
+def _wikitext(config: str, train: tuple[int, int], validation: int, test: int, title: str) -> HubDataset:
+    """The last numbers are bytes per file."""
+    shards = tuple(_parquet(config, "train", size, None, shard, 2) for shard, size in enumerate(train))
     return HubDataset(
         repository="Salesforce/wikitext",
         config=config,
         revision="b08601e04326c79dfdd32d625aee71d232d685c3",
         licence="CC BY-SA 3.0 and GFDL",
-        # A row is a line; the Hub's copy left blank lines empty.
+        # A row is a line; blank lines are empty rows in the Hub's copy.
         columns=(Column("text", "text", blank=True),),
         splits={
             "train": Split(shards, 1_801_350),
-            "validation": Split((_parquet(config, "validation", validation),), 3_760),
-            "test": Split((_parquet(config, "test", test),), 4_358),
+            **_splits(config, {"validation": (3_760, validation, None), "test": (4_358, test, None)}),
         },
         title=title,
     )
 
 
 _ON_VALIDATION = "the paper's scores are those of the validation split"
-_GLUE_TEST = f"its labels are kept by GLUE's server; {_ON_VALIDATION}"
-_MRPC_TEST = f"its labels are public (1,725 rows), but {_ON_VALIDATION}"
-_PER_TASK = "of each task's own authors; see the data set's card"
+_HIDDEN = f"its labels are kept by GLUE's server; {_ON_VALIDATION}"
 
 
 def _glue(
     config: str,
     texts: tuple[str, ...],
-    labels: int,
-    splits: Mapping[str, tuple[int, int, str]],
+    files: Mapping[str, tuple[int, int, str | None]],
     title: str,
     *,
+    labels: int = 2,
     blank: bool = False,
     tests: tuple[str, ...] = ("test",),
+    withheld: str = _HIDDEN,
 ) -> HubDataset:
-    """``splits``: rows, bytes and sha256 of each split's one file."""
     return HubDataset(
         repository="nyu-mll/glue",
         config=config,
         revision="bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
-        licence=_PER_TASK,
+        licence="of each task's own authors; see the data set's card",
         columns=(*(Column(text, "text", blank=blank) for text in texts), Column("label", "label", (0, labels - 1))),
-        splits={
-            name: Split((_parquet(config, name, size, digest),), rows) for name, (rows, size, digest) in splits.items()
-        },
+        splits=_splits(config, files),
         title=title,
-        withheld=dict.fromkeys(tests, _MRPC_TEST if config == "mrpc" else _GLUE_TEST),
+        withheld=dict.fromkeys(tests, withheld),
     )
 
 
+# Rows, bytes and sha256 of each split's file.
+_MNLI = {
+    "train": (392_702, 52_224_361, "49a4a5508b89b8fed2c6e81d2c47d00f4759050a7048c6cc5d95d31122ced3c1"),
+    "validation_matched": (9_815, 1_214_936, "7f918c09d9c35446b8e8f06a5672f8ab704e2897fecbf52e2e154141f3d7c421"),
+    "validation_mismatched": (9_832, 1_251_152, "04aba92823a954be36fe1b69b61eed334c9eb1009daba0dd79f69d77b87c535c"),
+}
+_QNLI = {
+    "train": (104_743, 17_528_917, "ebc7cb70a5bbde0b0336c3d51f31bb4df4673e908e8874b090b52169b1365c6c"),
+    "validation": (5_463, 872_062, "e69311b81dc65589286091d9905a27617a90436dd215c7a59832fa8f4f336169"),
+}
+_QQP = {
+    "train": (363_846, 33_558_839, "4d6f02e643f7c36e9a4f7d4971a5ee9bd74063a319452fe6c87850c739774cd7"),
+    "validation": (40_430, 3_729_274, "efd86a539c412d74874ee451573d7bd142f56c47fe36de033b9f367d8bb0fa71"),
+}
+_SST2 = {
+    "train": (67_349, 3_110_468, "66a253e67968acfabcbe49dbe9da964b42ac1c851c40ab760e8c8942efdb3229"),
+    "validation": (872, 72_819, "a1371f3b3a7b0bcefa8388799a9359dc3ce76c349cc0079507a7991364fd2a9b"),
+}
+_MRPC = {
+    "train": (3_668, 649_281, "61fd41301e0e244b0420c4350a170c8e7cf64740335fc875a4af2d79af0df0af"),
+    "validation": (408, 75_678, "33c007dbf5bfa8463d87a13e6226df8c0fcf2596c2cd39d0f3bb79754e00f50f"),
+}
+_COLA = {
+    "train": (8_551, 251_124, "2e7538afa2000e63f5343f16a758d75c452661a384208399d2035cd2fce45c33"),
+    "validation": (1_043, 37_551, "c14b7219a7d9f9fe3dd291fd000f6623ee413805eb108c9c49578ed50873e4ba"),
+}
+_IMDB = {
+    "train": (25_000, 20_979_968, "db47d16b5c297cc0dd625e519c81319c24c9149e70e8496de5475f6fa928342c"),
+    "test": (25_000, 20_470_363, "b52e26e2f872d282ffac460bf9770b25ac6f102cda0e6ca7158df98c94e8b3da"),
+}
+_CIFAR10 = {
+    "train": (50_000, 119_705_255, "8428b53a88a11ac374111006708df51469e315a22ac6d66470afd9c78d2ae883"),
+    "test": (10_000, 23_940_850, "841389e6f2d64f28bf17310e430aebac20ec3ba611a3c5e231dc93c645ce84de"),
+}
+_TNEWS = {"train": (53_360, 3_400_000, None), "validation": (10_000, 650_000, None)}
+
 _ALL = (
-    _wikitext("wikitext-103-v1", (155_788_327, 155_928_670, 655_106, 721_735), "WikiText-103, words"),
-    _wikitext("wikitext-103-raw-v1", (156_987_808, 157_088_770, 657_209, 732_610), "WikiText-103, raw text"),
+    _wikitext("wikitext-103-v1", (155_788_327, 155_928_670), 655_106, 721_735, "WikiText-103, words"),
+    _wikitext("wikitext-103-raw-v1", (156_987_808, 157_088_770), 657_209, 732_610, "WikiText-103, raw text"),
     _glue(
         "mnli",
         ("premise", "hypothesis"),
-        3,
-        {
-            "train": (392_702, 52_224_361, "49a4a5508b89b8fed2c6e81d2c47d00f4759050a7048c6cc5d95d31122ced3c1"),
-            "validation_matched": (
-                9_815,
-                1_214_936,
-                "7f918c09d9c35446b8e8f06a5672f8ab704e2897fecbf52e2e154141f3d7c421",
-            ),
-            "validation_mismatched": (
-                9_832,
-                1_251_152,
-                "04aba92823a954be36fe1b69b61eed334c9eb1009daba0dd79f69d77b87c535c",
-            ),
-        },
+        _MNLI,
         "GLUE: MNLI, matched and mismatched",
+        labels=3,
         tests=("test_matched", "test_mismatched"),
     ),
-    _glue(
-        "qnli",
-        ("question", "sentence"),
-        2,
-        {
-            "train": (104_743, 17_528_917, "ebc7cb70a5bbde0b0336c3d51f31bb4df4673e908e8874b090b52169b1365c6c"),
-            "validation": (5_463, 872_062, "e69311b81dc65589286091d9905a27617a90436dd215c7a59832fa8f4f336169"),
-        },
-        "GLUE: QNLI",
-    ),
-    _glue(
-        "qqp",
-        ("question1", "question2"),
-        2,
-        {
-            "train": (363_846, 33_558_839, "4d6f02e643f7c36e9a4f7d4971a5ee9bd74063a319452fe6c87850c739774cd7"),
-            "validation": (40_430, 3_729_274, "efd86a539c412d74874ee451573d7bd142f56c47fe36de033b9f367d8bb0fa71"),
-        },
-        "GLUE: QQP",
-        blank=True,  # Quora's release holds a few pairs with an empty question
-    ),
-    _glue(
-        "sst2",
-        ("sentence",),
-        2,
-        {
-            "train": (67_349, 3_110_468, "66a253e67968acfabcbe49dbe9da964b42ac1c851c40ab760e8c8942efdb3229"),
-            "validation": (872, 72_819, "a1371f3b3a7b0bcefa8388799a9359dc3ce76c349cc0079507a7991364fd2a9b"),
-        },
-        "GLUE: SST-2",
-    ),
+    _glue("qnli", ("question", "sentence"), _QNLI, "GLUE: QNLI"),
+    _glue("qqp", ("question1", "question2"), _QQP, "GLUE: QQP", blank=True),  # some of Quora's questions are empty
+    _glue("sst2", ("sentence",), _SST2, "GLUE: SST-2"),
     _glue(
         "mrpc",
         ("sentence1", "sentence2"),
-        2,
-        {
-            "train": (3_668, 649_281, "61fd41301e0e244b0420c4350a170c8e7cf64740335fc875a4af2d79af0df0af"),
-            "validation": (408, 75_678, "33c007dbf5bfa8463d87a13e6226df8c0fcf2596c2cd39d0f3bb79754e00f50f"),
-        },
+        _MRPC,
         "GLUE: MRPC",
+        withheld=f"its labels are public (1,725 rows), but {_ON_VALIDATION}",
     ),
-    _glue(
-        "cola",
-        ("sentence",),
-        2,
-        {
-            "train": (8_551, 251_124, "2e7538afa2000e63f5343f16a758d75c452661a384208399d2035cd2fce45c33"),
-            "validation": (1_043, 37_551, "c14b7219a7d9f9fe3dd291fd000f6623ee413805eb108c9c49578ed50873e4ba"),
-        },
-        "GLUE: CoLA",
-    ),
+    _glue("cola", ("sentence",), _COLA, "GLUE: CoLA"),
     HubDataset(
         repository="stanfordnlp/imdb",
         config="plain_text",
         revision="e6281661ce1c48d982bc483cf8a173c1bbeb5d31",
         licence="not stated; for research (Maas et al., 2011)",
         columns=(Column("text", "text"), Column("label", "label", (0, 1))),
-        splits={
-            "train": Split(
-                (
-                    _parquet(
-                        "plain_text",
-                        "train",
-                        20_979_968,
-                        "db47d16b5c297cc0dd625e519c81319c24c9149e70e8496de5475f6fa928342c",
-                    ),
-                ),
-                25_000,
-            ),
-            "test": Split(
-                (
-                    _parquet(
-                        "plain_text",
-                        "test",
-                        20_470_363,
-                        "b52e26e2f872d282ffac460bf9770b25ac6f102cda0e6ca7158df98c94e8b3da",
-                    ),
-                ),
-                25_000,
-            ),
-        },
+        splits=_splits("plain_text", _IMDB),
         title="IMDb reviews (LRA Text)",
         withheld={"unsupervised": "it has no labels"},
     ),
@@ -258,30 +218,7 @@ _ALL = (
         revision="0b2714987fa478483af9968de7c934580d0bb9a2",
         licence="not stated (Krizhevsky, 2009)",
         columns=(Column("img", "image", size=(32, 32)), Column("label", "label", (0, 9))),
-        splits={
-            "train": Split(
-                (
-                    _parquet(
-                        "plain_text",
-                        "train",
-                        119_705_255,
-                        "8428b53a88a11ac374111006708df51469e315a22ac6d66470afd9c78d2ae883",
-                    ),
-                ),
-                50_000,
-            ),
-            "test": Split(
-                (
-                    _parquet(
-                        "plain_text",
-                        "test",
-                        23_940_850,
-                        "841389e6f2d64f28bf17310e430aebac20ec3ba611a3c5e231dc93c645ce84de",
-                    ),
-                ),
-                10_000,
-            ),
-        },
+        splits=_splits("plain_text", _CIFAR10),
         title="CIFAR-10 (LRA Image)",
     ),
     HubDataset(
@@ -305,8 +242,7 @@ _ALL = (
         licence="not stated",
         columns=(Column("sentence", "text"), Column("label", "label", (0, 14))),
         splits={
-            "train": Split((_parquet("tnews", "train", 3_400_000),), 53_360),
-            "validation": Split((_parquet("tnews", "validation", 650_000),), 10_000),
+            **_splits("tnews", _TNEWS),
             "test": Split((_parquet("tnews", "test", 650_000),), 10_000, hidden_labels=True),
         },
         title="CLUE: TNEWS",

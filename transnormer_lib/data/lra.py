@@ -1,4 +1,4 @@
-"""The five tasks of the Long Range Arena (Tay et al., 2021), Text with a validation of its own, and two stand-ins.
+"""The five tasks of the Long Range Arena (Tay et al., 2021), Text with a validation set of its own, and two stand-ins.
 
 | task | an example | splits: train / validation / test | from |
 |---|---|---|---|
@@ -11,10 +11,9 @@
 | digits | 28 × 28 pixels; 10 | 4,000 / 500 / 500 | MNIST-5k, a stand-in |
 | digits-7 | the same at a quarter of the resolution in 8 greys, 7 × 7 pixels | the same | MNIST-5k, a stand-in |
 
-``text`` selects on its test split, as the published task does; ``text-holdout`` does not, and keeps reviews that occur
-more than once on one side. A pixel's id is its grey value plus one: 0 is the pad, and no pixel. Which rows of
-CIFAR-10's train split are held out is fixed here, since the original took the last tenth in the order of another
-library's files.
+``text`` selects on its test split, as the published task does. ``text-holdout`` does not, and keeps copies of a review
+in one split. A pixel's id is its grey value plus one, because 0 is the pad. The choice of CIFAR-10's held-out rows is
+fixed here, because the original's (the last tenth) depends on the order of another library's files.
 """
 
 import hashlib
@@ -28,9 +27,8 @@ from numpy.typing import NDArray
 
 from transnormer_lib.data import cache, chunks, sources
 from transnormer_lib.data.examples import Examples, from_rows
-from transnormer_lib.data.faults import DataFault
-from transnormer_lib.data.task_kinds import SplitReader, TaskDefinition, chosen_rows, generator
-from transnormer_lib.data.task_tables import labels_of, table_reader, text_rows
+from transnormer_lib.data.task_kinds import Read, SplitReader, TaskDefinition, chosen_rows, generator
+from transnormer_lib.data.task_tables import labels_of, table_reader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,38 +40,38 @@ TEXT_BYTES = 4000
 LISTOPS_COUNTS = {"train": 96_000, "validation": 2_000, "test": 2_000}
 PATHFINDER_COUNTS = {"train": 160_000, "validation": 20_000, "test": 20_000}
 _SEEDS = {"train": 1, "validation": 2, "test": 3}  # of the generated splits
-_HELD_OUT = 10  # one row of so many
 _IMDB, _AAN, _CIFAR = "stanfordnlp/imdb/plain_text", "OpenNLPLab/lra/aan", "uoft-cs/cifar10/plain_text"
 
 
 def _listops(split: str, limit: int | None) -> SplitReader:
     from transnormer_lib.data import listops
 
-    count = min(limit or LISTOPS_COUNTS[split], LISTOPS_COUNTS[split])
-    return SplitReader(
-        lambda: listops.parts(count, _SEEDS[split]), _identity(listops.__file__, split, count), "generated"
-    )
+    return _generated(listops.__file__, listops.parts, LISTOPS_COUNTS, split, limit)
 
 
 def _pathfinder(split: str, limit: int | None) -> SplitReader:
     from transnormer_lib.data import pathfinder
 
-    count = min(limit or PATHFINDER_COUNTS[split], PATHFINDER_COUNTS[split])
+    def parts(count: int, seed: int) -> Iterator[Examples]:
+        return (_pixels(images, labels) for images, labels in pathfinder.parts(count, seed))
 
-    def parts() -> Iterator[Examples]:
-        for images, labels in pathfinder.parts(count, _SEEDS[split]):
-            yield _pixels(images, labels)
-
-    return SplitReader(parts, _identity(pathfinder.__file__, split, count), "generated")
+    return _generated(pathfinder.__file__, parts, PATHFINDER_COUNTS, split, limit)
 
 
-def _identity(generator_file: str, split: str, count: int) -> str:
-    """Of a generated split: the code that decides it, its seed and its size."""
-    code = [cache.code_version(file) for file in (generator_file, chunks.__file__, __file__)]
-    return cache.key(*code, _SEEDS[split], count)
+def _generated(
+    file: str,
+    parts: Callable[[int, int], Iterator[Examples]],
+    counts: dict[str, int],
+    split: str,
+    limit: int | None,
+) -> SplitReader:
+    """A split made by the code in ``file``; its identity is that code, its seed and its size."""
+    count = min(limit or counts[split], counts[split])
+    code = [cache.code_version(path) for path in (file, chunks.__file__, __file__)]
+    return SplitReader(partial(parts, count, _SEEDS[split]), cache.key(*code, _SEEDS[split], count), "generated")
 
 
-def _digits(side: int, greys: int) -> Callable[[str, int | None], SplitReader]:
+def _digits(side: int, greys: int) -> Read:
     def read(split: str, limit: int | None) -> SplitReader:
         from transnormer_lib.data.images import load_mnist
 
@@ -91,27 +89,8 @@ def _digits(side: int, greys: int) -> Callable[[str, int | None], SplitReader]:
     return read
 
 
-def _image(split: str, limit: int | None) -> SplitReader:
-    pick = partial(_picked, split=split, task="image", held_out=_shuffled, limit=limit)
-    return table_reader(_CIFAR, "test" if split == "test" else "train", ("img",), _pictures, __file__, pick)
-
-
-def _text(held_out: bool) -> Callable[[str, int | None], SplitReader]:
-    def read(split: str, limit: int | None) -> SplitReader:
-        ranks = _by_review if held_out else None
-        pick = partial(_picked, split=split, task="text-holdout" if held_out else "text", held_out=ranks, limit=limit)
-        return table_reader(_IMDB, "test" if split == "test" else "train", ("text",), text_rows, __file__, pick)
-
-    return read
-
-
-def _retrieval(split: str, limit: int | None) -> SplitReader:
-    pick = partial(_picked, split=split, task="retrieval", held_out=None, limit=limit)
-    return table_reader(_AAN, split, ("text1", "text2"), text_rows, __file__, pick)
-
-
 def grey(encoded: bytes) -> NDArray[np.uint8]:
-    """The grey values [height, width] of an encoded picture: 0.299 red + 0.587 green + 0.114 blue (ITU-R 601)."""
+    """The grey values [height, width] of an encoded image: 0.299 red + 0.587 green + 0.114 blue (ITU-R 601)."""
     from PIL import Image
 
     with Image.open(io.BytesIO(encoded)) as picture:
@@ -133,86 +112,34 @@ def _pictures(batch: "pa.RecordBatch") -> Examples:
     return _pixels(np.stack([grey(picture["bytes"]) for picture in batch.column("img").to_pylist()]), labels_of(batch))
 
 
-def _picked(
-    total: int, split: str, task: str, held_out: Callable[[int], NDArray[np.int64]] | None, limit: int | None
-) -> NDArray[np.int64]:
-    """The rows of a table of ``total`` that are the split's: all, or where validation is held out its part of train.
-
-    ``held_out`` ranks the rows [total] from 0 on; one row in ten is held out, the lowest ranks, and rows of one rank
-    stay together.
-    """
-    rows = np.arange(total)
-    if held_out is not None and split != "test":
-        if total < _HELD_OUT:
-            raise DataFault(
-                f"task {task!r}: split 'train' of its table has {total} rows, expected at least {_HELD_OUT}: one in "
-                f"{_HELD_OUT} is held out for validation"
-            )
-        ranks = held_out(total)
-        of_rank = np.bincount(ranks)
-        apart = (of_rank.cumsum() - of_rank < total // _HELD_OUT)[ranks]
-        rows = np.flatnonzero(apart if split == "validation" else ~apart)
-    return rows[chosen_rows(rows.size, limit, f"{task} {split}")]
-
-
 def _shuffled(total: int) -> NDArray[np.int64]:
     return np.argsort(generator("held out", "image").permutation(total))
 
 
 def _by_review(total: int) -> NDArray[np.int64]:
-    """Reviews ranked by the sha256 of their text, so that equal ones have one rank."""
+    """Reviews ranked by the sha256 of their text, so that equal ones share a rank."""
     texts = (text for batch in sources.batches(_IMDB, "train", ["text"]) for text in batch.column("text").to_pylist())
     digests = np.array([hashlib.sha256(text.strip().encode()).hexdigest() for text in texts])
     return np.unique(digests, return_inverse=True)[1]
 
 
+_text = table_reader("text", _IMDB, ("text",), __file__)
+_text_holdout = table_reader("text-holdout", _IMDB, ("text",), __file__, held_out=_by_review)
+_retrieval = table_reader("retrieval", _AAN, ("text1", "text2"), __file__)
+_image = table_reader("image", _CIFAR, ("img",), __file__, made_of=_pictures, held_out=_shuffled)
+
+_bytes = partial(TaskDefinition, classes=2, length=TEXT_BYTES, alphabet="bytes")
+_symbols = partial(TaskDefinition, alphabet="symbols")
+_stand_in = partial(_symbols, classes=10, source="mnist-5k", stand_in=True)
 TASKS = (
-    TaskDefinition("listops", "ListOps", _listops, 10, 2000, alphabet="symbols", symbols=LISTOPS_IDS),
-    TaskDefinition(
-        "text",
-        "Text: IMDb in bytes",
-        _text(held_out=False),
-        2,
-        TEXT_BYTES,
-        _IMDB,
-        splits=("train", "test"),
-        aliases={"validation": "test"},
-        alphabet="bytes",
+    _symbols("listops", "ListOps", _listops, classes=10, length=2000, symbols=LISTOPS_IDS),
+    _bytes(
+        "text", "Text: IMDb in bytes", _text, source=_IMDB, splits=("train", "test"), aliases={"validation": "test"}
     ),
-    TaskDefinition(
-        "text-holdout",
-        "Text: IMDb in bytes, validation held out",
-        _text(held_out=True),
-        2,
-        TEXT_BYTES,
-        _IMDB,
-        alphabet="bytes",
-    ),
-    TaskDefinition(
-        "retrieval", "Retrieval: AAN in bytes", _retrieval, 2, TEXT_BYTES, _AAN, pairs=True, alphabet="bytes"
-    ),
-    TaskDefinition("pathfinder", "Pathfinder-32", _pathfinder, 2, 1024, alphabet="symbols", symbols=PIXEL_IDS),
-    TaskDefinition("image", "Image: CIFAR-10 in grey", _image, 10, 1024, _CIFAR, alphabet="symbols", symbols=PIXEL_IDS),
-    TaskDefinition(
-        "digits",
-        "MNIST-5k as pixels",
-        _digits(28, GREYS),
-        10,
-        784,
-        "mnist-5k",
-        stand_in=True,
-        alphabet="symbols",
-        symbols=PIXEL_IDS,
-    ),
-    TaskDefinition(
-        "digits-7",
-        "MNIST-5k as pixels, 7 × 7 in 8 greys",
-        _digits(7, 8),
-        10,
-        49,
-        "mnist-5k",
-        stand_in=True,
-        alphabet="symbols",
-        symbols=8 + 1,
-    ),
+    _bytes("text-holdout", "Text: IMDb in bytes, validation held out", _text_holdout, source=_IMDB),
+    _bytes("retrieval", "Retrieval: AAN in bytes", _retrieval, source=_AAN, pairs=True),
+    _symbols("pathfinder", "Pathfinder-32", _pathfinder, classes=2, length=1024, symbols=PIXEL_IDS),
+    _symbols("image", "Image: CIFAR-10 in grey", _image, classes=10, length=1024, source=_CIFAR, symbols=PIXEL_IDS),
+    _stand_in("digits", "MNIST-5k as pixels", _digits(28, GREYS), length=784, symbols=PIXEL_IDS),
+    _stand_in("digits-7", "MNIST-5k as pixels, 7 × 7 in 8 greys", _digits(7, 8), length=49, symbols=8 + 1),
 )

@@ -1,15 +1,15 @@
-"""What a masked language model has to predict and what it sees there, as numbers. Needs no torch."""
+"""Which tokens a masked language model predicts, and what it sees in their place. Importable without torch."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class MaskingConfig:
-    """Shares; BERT's are the defaults (Devlin et al. 2019, Section 3.1)."""
+    """Shares; the defaults are BERT's (Devlin et al. 2019, Section 3.1)."""
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012  read by pydantic, not a field
 
-    selected: float = 0.15  # share of the tokens that are to be predicted
+    selected: float = 0.15  # share of the tokens to predict
     masked: float = 0.8  # of the selected: share replaced by the mask
     random: float = 0.1  # of the selected: share replaced by any token of the vocabulary; the rest is kept
 

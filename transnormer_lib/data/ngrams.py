@@ -1,16 +1,15 @@
-"""N-gram language models on the same tokens as the neural ones: the baselines of every comparison.
+"""N-gram language models on the same tokens as the neural models: the baselines of every comparison.
 
 Interpolated Witten-Bell smoothing (Witten & Bell 1991, method C; the recursion as in Chen & Goodman 1999):
 
     p_0(w) = 1 / V
     p_k(w | h) = (c(h w) + t(h) p_{k-1}(w | h')) / (c(h) + t(h))
 
-h: the k - 1 tokens before w; h': h without its first token; c(h w): count in the training tokens; c(h): its
-sum over w; t(h): number of distinct tokens seen after h; V: vocabulary size. A context never seen passes
-p_{k-1} on. The weights follow from the counts: nothing is tuned, p_k sums to one over the vocabulary, and no
-token has probability zero.
+h: the k - 1 tokens before w; h': h without its first token; c(h w): count in the training tokens; c(h): its sum over
+w; t(h): number of distinct tokens seen after h; V: vocabulary size. For an unseen context p_k = p_{k-1}. The weights
+follow from the counts, so nothing is tuned; p_k sums to one over the vocabulary, and no token has probability zero.
 
-Contexts run over document borders, as the training windows of the neural models do.
+Contexts cross document borders, as the training windows of the neural models do.
 """
 
 import math
@@ -20,8 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from transnormer_lib.checks import check_choice, check_count
 from transnormer_lib.data.text import TextCorpus
-from transnormer_lib.data.vocabulary import Tokens
+from transnormer_lib.data.vocabulary import Tokens, check_tokens
 
 Keys = NDArray[np.int64]  # an n-gram as one number, base V, the oldest token most significant
 
@@ -39,7 +39,7 @@ class _Order:
 
 @dataclass(frozen=True)
 class NgramModel:
-    """Interpolated models of all orders up to ``order``, from one count. Build it with :func:`fit_ngrams`."""
+    """Interpolated models of all orders up to ``order``. Build it with :func:`fit_ngrams`."""
 
     order: int
     vocabulary_size: int  # V
@@ -48,12 +48,10 @@ class NgramModel:
     def log_probabilities(self, tokens: Tokens) -> NDArray[np.float64]:
         """[order, T] nats: row k - 1 holds log p_k of each token given the k - 1 tokens before it.
 
-        Where fewer tokens precede, the order that they allow is used.
-
-        Raises:
-            ValueError: a token is not in the vocabulary.
+        The first tokens have fewer predecessors and use the highest order that these allow. Raises ValueError for a
+        token outside the vocabulary.
         """
-        _check_tokens(tokens, self.vocabulary_size)
+        check_tokens(tokens, self.vocabulary_size)
         p_T = np.full(tokens.size, 1 / self.vocabulary_size)
         rows = np.empty((self.order, tokens.size))
         for k, counts in enumerate(self.orders, start=1):
@@ -69,8 +67,8 @@ class NgramModel:
         return -self.log_probabilities(tokens).mean(axis=1)
 
     def distribution(self, context: Tokens) -> NDArray[np.float64]:
-        """[V]: the probability of every token after ``context``, of the highest order that it allows."""
-        _check_tokens(context, self.vocabulary_size)
+        """[V]: the probability of every token after ``context``, by the highest order that its length allows."""
+        check_tokens(context, self.vocabulary_size)
         candidates = np.arange(self.vocabulary_size)
         p_V = np.full(self.vocabulary_size, 1 / self.vocabulary_size)
         for k, counts in enumerate(self.orders[: context.size + 1], start=1):
@@ -84,16 +82,13 @@ class NgramModel:
 def fit_ngrams(tokens: Tokens, *, order: int, vocabulary_size: int) -> NgramModel:
     """Count the n-grams of ``tokens`` [T], T at least ``order``.
 
-    Raises:
-        ValueError: a number is out of range, or an n-gram of this order does not fit into 63 bits.
+    Raises ValueError if a number is out of range, or an n-gram of this order does not fit into 63 bits.
     """
-    if order < 1:
-        raise ValueError(f"order={order!r}: must be at least 1")
-    if vocabulary_size < 1:
-        raise ValueError(f"vocabulary_size={vocabulary_size!r}: must be at least 1")
+    check_count("order", order)
+    check_count("vocabulary_size", vocabulary_size)
     if vocabulary_size**order >= 2**63:
         raise ValueError(f"order={order!r}: vocabulary_size ** order must be below 2 ** 63")
-    _check_tokens(tokens, vocabulary_size)
+    check_tokens(tokens, vocabulary_size)
     if tokens.size < order:
         raise ValueError(f"tokens: has {tokens.size}, must have at least order={order}")
     return NgramModel(order, vocabulary_size, tuple(_count(tokens, k, vocabulary_size) for k in range(1, order + 1)))
@@ -113,8 +108,7 @@ class Baseline:
 def ngram_baselines(corpus: TextCorpus, *, order: int = 3, split: str = "validation") -> list[Baseline]:
     """The 1-gram to ``order``-gram models counted on train, measured on the whole of ``split``.
 
-    V is the vocabulary's full size, special ids too, so that the neural models and these predict over the
-    same ids.
+    V includes the special ids, so that these models predict over the same ids as the neural ones.
     """
     return ngram_baselines_by_split(corpus, (split,), order=order)[split]
 
@@ -122,8 +116,7 @@ def ngram_baselines(corpus: TextCorpus, *, order: int = 3, split: str = "validat
 def ngram_baselines_by_split(corpus: TextCorpus, splits: Sequence[str], *, order: int = 3) -> dict[str, list[Baseline]]:
     """:func:`ngram_baselines` of several splits, from one count of the training text."""
     for split in splits:
-        if split not in corpus.tokens:
-            raise ValueError(f"split={split!r}: must be one of {', '.join(map(repr, corpus.tokens))}")
+        check_choice("split", split, corpus.tokens)
     model = fit_ngrams(corpus.tokens["train"], order=order, vocabulary_size=corpus.vocabulary.size)
     return {
         split: [
@@ -141,7 +134,7 @@ def ngram_baselines_by_split(corpus: TextCorpus, splits: Sequence[str], *, order
 
 
 def _keys(tokens: Tokens, order: int, vocabulary_size: int) -> Keys:
-    """[T - order + 1]: every n-gram of the tokens, by its last token."""
+    """[T - order + 1]: every n-gram of the tokens, in order."""
     keys = np.zeros(max(tokens.size - order + 1, 0), np.int64)
     for offset in range(order):
         keys = keys * vocabulary_size + tokens[offset : offset + keys.size]
@@ -150,7 +143,7 @@ def _keys(tokens: Tokens, order: int, vocabulary_size: int) -> Keys:
 
 def _count(tokens: Tokens, order: int, vocabulary_size: int) -> _Order:
     ngrams, counts = np.unique(_keys(tokens, order, vocabulary_size), return_counts=True)
-    # Sorted n-grams have their contexts sorted too, so each context is one run of them.
+    # The n-grams are sorted, so their contexts are too, and each context is one run.
     contexts, first, types = np.unique(ngrams // vocabulary_size, return_index=True, return_counts=True)
     return _Order(ngrams, counts, contexts, np.add.reduceat(counts, first), types)
 
@@ -166,14 +159,6 @@ def _interpolated(counts: _Order, keys: Keys, lower: NDArray[np.float64], vocabu
 
 
 def _look_up(keys: Keys, values: NDArray[np.int64], wanted: Keys) -> NDArray[np.int64]:
-    """The value of each wanted key, 0 where it is not among the sorted keys."""
+    """The value of each wanted key, 0 if it is not among the sorted keys."""
     place = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
     return np.where(keys[place] == wanted, values[place], 0)
-
-
-def _check_tokens(tokens: Tokens, vocabulary_size: int) -> None:
-    if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
-        raise ValueError(f"tokens: must be integers of shape [T], not {tokens.dtype} of shape {list(tokens.shape)}")
-    outside = tokens[(tokens < 0) | (tokens >= vocabulary_size)]
-    if outside.size:
-        raise ValueError(f"tokens={outside[0]}: must be in [0, {vocabulary_size})")

@@ -1,23 +1,23 @@
 """Pathfinder of the Long Range Arena (Tay et al. 2021), generated: are two marked ends connected?
 
-An image shows two long snakes of dashes, some short ones that distract, and two discs: one on the start of a snake, one
-on the end of the same snake (label 1) or of the other (label 0). The parameters are those that
-google-research/long-range-arena gives for Pathfinder32, "hard" (lra_benchmarks/data/pathfinder.py at cd31e5c), the
-meaning of them is that of drewlinsley/pathfinder (snakes2.py):
+An image shows two long snakes of dashes, some short distractors, and two discs: one on the start of a snake, one on the
+end of the same snake (label 1) or of the other (label 0). The parameters are those of google-research/long-range-arena
+for Pathfinder32, "hard" (lra_benchmarks/data/pathfinder.py at cd31e5c), with the meaning they have in
+drewlinsley/pathfinder (snakes2.py):
 
-- A snake is a chain of joints. From a joint the next dash begins ``paddle_margin`` further on, in a direction that
-  turns by δ with a probability proportional to cos² min(``continuity`` · δ, π/2), and is ``paddle_length`` long; the
-  next joint lies ``paddle_margin`` behind its end. Joints and ends of dashes are rounded to pixels.
-- A dash covers no pixel that lies within ``paddle_margin`` of the border or of another dash, but for its neighbours on
-  the snake. A snake that finds no way on is given up, and with a long one the pair; a short one is tried five times.
+- A snake is a chain of joints. The next dash begins ``paddle_margin`` after a joint, in a direction rotated by δ with
+  probability proportional to cos² min(``continuity`` · δ, π/2), and is ``paddle_length`` long; the next joint is
+  ``paddle_margin`` after its end. Joints and ends of dashes are rounded to pixels.
+- A dash covers no pixel within ``paddle_margin`` of the border or of another dash, except its neighbours on the snake.
+  A long snake that cannot continue is given up together with its partner; a short one is tried five times.
 - The long snakes begin near the centre, ``seed_distance`` apart.
 - Contrasts are the original's: short snakes are brighter than long ones (2 against 2 · 0.75; a dash is half a pixel
-  wide), and an image is scaled to its brightest pixel.
+  wide), and each image is scaled by its brightest pixel.
 
-Where this departs from the original: pixels are rounded to the nearest (there heads down and joints up); a pixel is
-free or not (there partly free as well, through the smoothing of its masks), so that dashes of two snakes never touch;
-a snake is given up where no direction is free (there after three draws); dashes are drawn by the area that they cover
-(there by Lanczos resampling, which leaves faint rings).
+Differences from the original: coordinates are rounded to the nearest pixel (there heads down and joints up); a pixel is
+free or not (there it can be partly free, because masks are smoothed), so dashes of two snakes never touch; a snake is
+given up if no direction is free (there after three draws); dashes are drawn by the area they cover (there by Lanczos
+resampling, which leaves faint rings).
 """
 
 from collections.abc import Iterator
@@ -28,22 +28,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from transnormer_lib.checks import check_count, check_positive
 from transnormer_lib.data.chunks import in_chunks
 
 CLASSES = 2
 _CHUNK = 256  # images per chunk, all of which grow at once
-_TRIALS = 5  # for a distractor
-_PATIENCE, _RAREST = (
-    1 << 13,
-    1e-3,
-)  # after so many pairs of snakes, settings where fewer than this share fits are refused
+_TRIALS = 5  # per distractor
+_PATIENCE, _RAREST = 1 << 13, 1e-3  # after this many pairs of snakes, refuse settings that fit a smaller share of them
 _FINE = 16  # points per pixel, along each axis, at which coverage is measured
-_CONTRAST = 2.0  # of a distractor; a disc has 1
+_CONTRAST = 2.0  # of a distractor; that of a disc is 1
 
 
 @dataclass(frozen=True)
 class SceneConfig:
-    """What an image shows; lengths in pixels. The defaults are Pathfinder32, contour length 14."""
+    """The content of an image; lengths in pixels. The defaults are Pathfinder32, contour length 14."""
 
     size: int = 32
     contour_length: int = 14  # dashes of a long snake
@@ -52,32 +50,31 @@ class SceneConfig:
     paddle_length: int = 2
     paddle_thickness: float = 0.5
     paddle_margin: int = 1
-    padding: int = 1  # free border of the image
+    padding: int = 1  # width of the image's empty border
     marker_radius: float = 1.5
     seed_distance: int = 7
-    continuity: float = 1.0  # larger: straighter
+    continuity: float = 1.0  # larger values make straighter snakes
     paddle_contrast: float = 0.75  # of a long snake, relative to a short one
 
     def __post_init__(self) -> None:
-        least = {"contour_length": 2, "distractor_length": 1, "distractors": 0, "paddle_length": 1, "paddle_margin": 1}
-        for name, value in (least | {"padding": 1, "seed_distance": 1}).items():
-            if getattr(self, name) < value:
-                raise ValueError(f"{name}={getattr(self, name)!r}: must be at least {value}")
+        for name in ("distractor_length", "paddle_length", "paddle_margin", "padding", "seed_distance"):
+            check_count(name, getattr(self, name))
+        check_count("contour_length", self.contour_length, 2)
+        check_count("distractors", self.distractors, 0)
         for name in ("paddle_thickness", "marker_radius", "continuity", "paddle_contrast"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{name}={getattr(self, name)!r}: must be above 0")
+            check_positive(name, getattr(self, name))
         if self.size < 4 * self.seed_distance + 1:
             raise ValueError(f"size={self.size!r}: must exceed four times seed_distance={self.seed_distance}")
 
 
 @dataclass(frozen=True)
 class Scenes:
-    """n images and what they show. Points are (row, column), in pixels, pixel centres at whole numbers."""
+    """n images and their content. Points are (row, column) in pixels; pixel centres are whole numbers."""
 
     images: NDArray[np.uint8]  # [n, size, size], 0 black
     labels: NDArray[np.int64]  # [n], 1: the discs are on one snake
-    snakes: NDArray[np.float32]  # [n, 2, contour_length, 2, 2]: the dashes of the long snakes, start and end
-    distractors: NDArray[np.float32]  # [n, distractors, distractor_length, 2, 2], NaN where none fitted
+    snakes: NDArray[np.float32]  # [n, 2, contour_length, 2, 2]: start and end of the dashes of the long snakes
+    distractors: NDArray[np.float32]  # [n, distractors, distractor_length, 2, 2], NaN if none fitted
     markers: NDArray[np.float32]  # [n, 2, 2]: the disc at a start, the disc at an end
 
 
@@ -86,11 +83,9 @@ def generate(
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """``count`` images [count, size, size] with their labels [count]; ``settings``: fields of :class:`SceneConfig`.
 
-    The result depends on ``seed`` and the settings alone, not on ``workers`` (processes; None: every core); fewer
-    images of one seed are the first of more. Take another seed for every split.
-
-    Raises:
-        ValueError: a number is out of range, or two such snakes hardly ever fit into the image.
+    The result depends only on ``seed`` and the settings, not on ``workers`` (processes; default: one per core); fewer
+    images of a seed are the first of more. Use a different seed for every split. Raises ValueError if a number is out
+    of range, or two such snakes almost never fit into the image.
     """
     made = list(parts(count, seed, SceneConfig(size, **settings), workers=workers))
     return np.concatenate([images for images, _ in made]), np.concatenate([labels for _, labels in made])
@@ -99,12 +94,12 @@ def generate(
 def parts(
     count: int, seed: int, config: SceneConfig | None = None, *, workers: int | None = None
 ) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
-    """As :func:`generate`, part by part."""
+    """As :func:`generate`, part by part, to save memory."""
     return in_chunks(partial(_labelled, config or SceneConfig()), count, _CHUNK, seed, workers)
 
 
 def scenes(count: int, seed: int, config: SceneConfig | None = None) -> Scenes:
-    """The images of :func:`generate` with where everything is, made in this process."""
+    """The images of :func:`generate` with the positions of their content, made in this process."""
     made = list(in_chunks(partial(_scenes, config or SceneConfig()), count, _CHUNK, seed, workers=1))
     arrays: list[Any] = [np.concatenate([getattr(part, field.name) for part in made]) for field in fields(Scenes)]
     return Scenes(*arrays)
@@ -131,33 +126,36 @@ def _scenes(config: SceneConfig, rng: np.random.Generator, needed: int) -> Scene
         stencils.draw(inked, snake, _CONTRAST * config.paddle_contrast)
     for snake in short:
         stencils.draw(inked, snake, _CONTRAST)
-    image = inked.reshape(_CHUNK, stencils.width, stencils.width)[(slice(None), stencils.inside, stencils.inside)]
+    image = inked.reshape(_CHUNK, stencils.width, stencils.width)[:, stencils.inside, stencils.inside]
     image = np.maximum(image, _discs(markers, config))
     image *= 255 / image.max(axis=(1, 2), keepdims=True)
-    shape = (_CHUNK, config.distractors, config.distractor_length, 2, 2)
-    distractors = (
-        np.stack([stencils.dashes(snake) for snake in short], axis=1) if short else np.empty(shape, np.float32)
-    )
+    distractors = np.empty((_CHUNK, config.distractors, config.distractor_length, 2, 2), np.float32)
+    for i, snake in enumerate(short):
+        distractors[:, i] = stencils.dashes(snake)
     everything: list[Any] = [np.rint(image).astype(np.uint8), labels, snakes, distractors, markers]
     return Scenes(*(values[:needed] for values in everything))
 
 
 @dataclass(frozen=True)
 class Snakes:
-    """One snake on each of m boards: the joint before each dash, as an index into the board, and its direction."""
+    """One snake on each of m boards."""
 
-    joints: NDArray[np.int64]  # [m, dashes]; -1: there is no snake
+    joints: NDArray[np.int64]  # [m, dashes]: the joint before each dash, as an index into the board; -1: no snake
     directions: NDArray[np.int64]  # [m, dashes]
 
     def of(self, chosen: NDArray[Any]) -> "Snakes":
         return Snakes(self.joints[chosen], self.directions[chosen])
 
+    def then(self, joints: NDArray[np.int64], directions: NDArray[np.int64]) -> "Snakes":
+        """The snakes with one more dash each."""
+        return Snakes(np.column_stack([self.joints, joints]), np.column_stack([self.directions, directions]))
+
 
 class Stencils:
-    """What a dash in each of the C possible directions covers and blocks, on a window around the joint before it.
+    """The pixels that a dash in each of the C possible directions covers and blocks, around the joint before it.
 
-    A board is an image with a frame, flat, and counts for every pixel the dashes that it is too close to; windows are
-    lists of offsets into it. So the growth of a snake on many boards at once is gathers and one matrix product.
+    A board is a flat image with a frame that counts, for every pixel, the dashes too close to it; the windows around a
+    joint are lists of offsets into the board. So snakes grow on many boards at once with gathers and a matrix product.
     """
 
     def __init__(self, config: SceneConfig) -> None:
@@ -180,14 +178,14 @@ class Stencils:
         distance = self._distance(pixels)  # [C, W]
         clearance = margin + config.paddle_thickness / 2
         blocked = distance <= clearance
-        # Each direction's offsets, repeated up to the length of the longest list.
+        # The offsets of each direction, repeated to the length of the longest list.
         longest = blocked.sum(axis=1).max()
         self.blocked = np.stack([np.resize(window[row], longest) for row in blocked])
         core = distance <= 0.5  # the pixels that count as covered by a dash
         self.cores = [pixels[row] + self.reach for row in core]
         covered = core.any(axis=0)
         self.covered, self.core = window[covered], core[:, covered].astype(np.float32)
-        # How often a core in direction j meets what a dash in direction i before it blocks: no reason to keep away.
+        # How many pixels of a core in direction j the previous dash, in direction i, blocks; these do not count.
         self.own = np.stack(
             [self.core @ (self._distance(pixels[covered] + step)[i] <= clearance) for i, step in enumerate(steps)]
         )
@@ -203,31 +201,31 @@ class Stencils:
         self.inked, self.ink = window[inked], ink[:, inked].astype(np.float32)
 
     def _distance(self, points: NDArray[Any]) -> NDArray[np.float64]:
-        """[C, W]: from each dash to ``points`` [W, 2]."""
+        """[C, W]: the distance from each dash to ``points`` [W, 2]."""
         starts = self.ends - self.config.paddle_length * self.units
         relative = points - starts[:, None]
         along = np.clip((relative * self.units[:, None]).sum(axis=-1), 0, self.config.paddle_length)
         return np.linalg.norm(relative - along[..., None] * self.units[:, None], axis=-1)
 
     def boards(self, count: int) -> NDArray[np.uint8]:
-        """Empty boards [count, width²]; a frame keeps dashes from the border."""
+        """Empty boards [count, width²], with a blocked frame that keeps dashes off the border."""
         board = np.ones((count, self.width, self.width), np.uint8)
         frame = self.reach + self.config.padding + self.config.paddle_margin
         board[:, frame:-frame, frame:-frame] = 0
         return board.reshape(count, -1)
 
     def occupied(self, boards: NDArray[np.uint8], joints: NDArray[np.int64]) -> NDArray[np.float32]:
-        """[m, C]: the blocked pixels, repeated ones repeatedly, that a dash from the joint would cover."""
+        """[m, C]: the number of blocked pixels, with multiplicity, that a dash from the joint would cover."""
         around = np.take_along_axis(boards, joints[:, None] + self.covered, axis=1)
         return around.astype(np.float32) @ self.core.T
 
     def place(self, boards: NDArray[np.uint8], joints: NDArray[np.int64], directions: NDArray[np.int64]) -> None:
         """Put one dash on each board."""
-        # A pixel that occurs repeatedly in a list still counts once: numpy reads all pixels before it writes.
+        # A pixel repeated in a list counts once, because numpy reads all pixels before it writes.
         boards[np.arange(len(boards))[:, None], joints[:, None] + self.blocked[directions]] += 1
 
     def dashes(self, snakes: Snakes) -> NDArray[np.float32]:
-        """[m, dashes, 2, 2]: where they start and end, in pixels of the image; NaN where there is no snake."""
+        """[m, dashes, 2, 2]: start and end of each dash, in pixels of the image; NaN if there is no snake."""
         joints = np.stack(np.divmod(snakes.joints, self.width), axis=-1) - self.reach
         ends = joints + self.ends[snakes.directions]
         points = np.stack([ends - self.config.paddle_length * self.units[snakes.directions], ends], axis=-2)
@@ -252,31 +250,27 @@ def _two_snakes(stencils: Stencils, rng: np.random.Generator) -> tuple[NDArray[n
     made: list[tuple[NDArray[np.uint8], list[Snakes]]] = []
     found = tried = 0
     while found < _CHUNK:
-        # As many as will do at the rate seen so far, a tenth more, within what a cache holds.
-        attempts = min(max(1.1 * (_CHUNK - found) * tried / max(found, 1), 256), 4096) if tried else 1024
-        boards, pair = _attempts(stencils, rng, int(attempts))
-        tried, found = tried + int(attempts), found + len(boards)
-        made.append((boards, pair))
+        # Enough at the rate seen so far, plus a tenth, but no more than a CPU cache holds.
+        attempts = int(min(max(1.1 * (_CHUNK - found) * tried / max(found, 1), 256), 4096)) if tried else 1024
+        made.append(_attempts(stencils, rng, attempts))
+        tried, found = tried + attempts, found + len(made[-1][0])
         if tried >= _PATIENCE and found < _RAREST * tried:
             config = stencils.config
             raise ValueError(
                 f"contour_length={config.contour_length!r}: two such snakes fitted into only {found} of {tried} images "
                 f"of size={config.size}"
             )
+    boards, first, second = zip(*((boards, *pair) for boards, pair in made), strict=True)
     pairs = [
-        Snakes(
-            *(
-                np.concatenate([getattr(pair[i], name) for _, pair in made])[:_CHUNK]
-                for name in ("joints", "directions")
-            )
-        )
-        for i in range(2)
+        Snakes(np.concatenate([of.joints for of in each]), np.concatenate([of.directions for of in each]))
+        for each in (first, second)
     ]
-    return np.concatenate([boards for boards, _ in made])[:_CHUNK], pairs
+    kept = np.arange(_CHUNK)
+    return np.concatenate(boards)[kept], [pair.of(kept) for pair in pairs]
 
 
 def _attempts(stencils: Stencils, rng: np.random.Generator, count: int) -> tuple[NDArray[np.uint8], list[Snakes]]:
-    """Those of ``count`` attempts to grow two snakes that succeed."""
+    """The successful ones of ``count`` attempts to grow two snakes."""
     config = stencils.config
     centre = 2 * config.seed_distance
     first = rng.integers(centre, config.size - centre, (count, 2))
@@ -302,22 +296,18 @@ def _attempts(stencils: Stencils, rng: np.random.Generator, count: int) -> tuple
 def _longer(
     stencils: Stencils, boards: NDArray[np.uint8], snakes: Snakes, rng: np.random.Generator
 ) -> tuple[Snakes, NDArray[np.bool_]]:
-    """Every snake with one more dash, placed on its board, and [m] whether there was room for it."""
+    """Every snake with one more dash, placed on its board, and [m] whether there was room."""
     last = snakes.directions[:, -1]
     joints = snakes.joints[:, -1] + stencils.steps[last]
     free = stencils.occupied(boards, joints) == stencils.own[last]
     chances = (stencils.turns[last] * free).cumsum(axis=1)
     direction = (chances > rng.random(len(boards))[:, None] * chances[:, -1:]).argmax(axis=1)
     stencils.place(boards, joints, direction)
-    longer = Snakes(
-        np.concatenate([snakes.joints, joints[:, None]], axis=1),
-        np.concatenate([snakes.directions, direction[:, None]], axis=1),
-    )
-    return longer, chances[:, -1] > 0
+    return snakes.then(joints, direction), chances[:, -1] > 0
 
 
 def _distractor(stencils: Stencils, boards: NDArray[np.uint8], rng: np.random.Generator) -> Snakes:
-    """One more short snake on every board where it finds room."""
+    """One more short snake on every board that has room for it."""
     length = stencils.config.distractor_length
     made = Snakes(np.full((len(boards), length), -1), np.zeros((len(boards), length), np.int64))
     left = np.arange(len(boards))
@@ -340,7 +330,7 @@ def _distractor(stencils: Stencils, boards: NDArray[np.uint8], rng: np.random.Ge
 def _free_joint(
     stencils: Stencils, boards: NDArray[np.uint8], directions: NDArray[np.int64], rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """[m] a random joint from which a dash in the given direction finds room, and [m] whether there is one."""
+    """[m] a random joint with room for a dash in the given direction, and [m] whether there is one."""
     size, reach, width = stencils.config.size, stencils.reach, stencils.width
     free = np.empty((len(boards), size, size), bool)
     for direction in np.unique(directions):
@@ -357,7 +347,7 @@ def _free_joint(
 
 
 def _discs(markers: NDArray[np.float32], config: SceneConfig) -> NDArray[np.float32]:
-    """[n, size, size]: the area of each pixel that the discs at ``markers`` [n, 2, 2], whole pixels, cover."""
+    """[n, size, size]: the covered area of each pixel; the discs are at ``markers`` [n, 2, 2], whole pixels."""
     half = int(np.ceil(config.marker_radius + 0.5))
     fine = (np.arange((2 * half + 1) * _FINE) + 0.5) / _FINE - half - 0.5
     within = fine[:, None] ** 2 + fine**2 <= config.marker_radius**2

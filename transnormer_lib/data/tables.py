@@ -1,7 +1,7 @@
 """Rows of Parquet and tab-separated files, in batches, every value checked.
 
-Rows are counted from 0 in each file. Text becomes Arrow's ``large_string``, labels ``int64``; images stay structures
-with the field ``bytes``.
+Rows are counted from 0 in each file. Text becomes Arrow's ``large_string`` and labels ``int64``; images stay structs
+with the field ``bytes``. Importing pyarrow takes up to a second, so other modules import this one where they need it.
 """
 
 import io
@@ -9,30 +9,27 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import csv
 
 from transnormer_lib.data.faults import DataFault
 from transnormer_lib.data.hub import Column
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-ROWS = 8192  # of a batch
 _CSV_ROW = re.compile(r"Row #(\d+): ")
 _CSV_BLOCK = 16 << 20  # bytes; must hold the longest row
 
 
 def read_batches(
-    path: Path, columns: Sequence[Column], tsv: Sequence[str] = (), *, rows: int = ROWS
-) -> Iterator["pa.RecordBatch"]:
+    path: Path, columns: Sequence[Column], tsv: Sequence[str] = (), *, rows: int
+) -> Iterator[pa.RecordBatch]:
     """The file's rows, ``rows`` at a time, with these columns in this order.
 
-    ``tsv``: names of all columns, for a tab-separated file without a header. Memory is that of a batch, whatever
-    the size of the file.
-
-    Raises:
-        DataFault: the file is truncated, a column is missing or of another type, or a value is not what its column
-            says.
+    ``tsv``: the names of all columns if the file is tab-separated without a header. Only a batch is in memory at a
+    time. Raises DataFault if the file is truncated, a column is missing or has the wrong type, or a value is invalid.
     """
     first = 0
     for block in _tsv(path, tsv) if tsv else _parquet(path, columns, rows):
@@ -43,44 +40,40 @@ def read_batches(
 
 
 def count_rows(path: Path, tsv: Sequence[str] = ()) -> int:
-    """The rows of a Parquet file, from its footer, or of a tab-separated one, by reading it."""
+    """The number of rows: a Parquet file states it in its footer, a tab-separated file has to be read."""
     if tsv:
         return sum(batch.num_rows for batch in _tsv(path, tsv))
     return int(_open(path).metadata.num_rows)
 
 
 def _open(path: Path) -> Any:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         return pq.ParquetFile(path)
     except (pa.ArrowInvalid, OSError) as problem:
         raise DataFault(f"{path}: expected a whole Parquet file: {_line(problem)}") from None
 
 
-def _parquet(path: Path, columns: Sequence[Column], rows: int) -> Iterator["pa.RecordBatch"]:
-    import pyarrow as pa
-
+def _parquet(path: Path, columns: Sequence[Column], rows: int) -> Iterator[pa.RecordBatch]:
     file = _open(path)
-    there = file.schema_arrow.names
+    names = file.schema_arrow.names
     for column in columns:
-        if column.name not in there:
-            raise DataFault(f"{path}: has no column {column.name!r}, expected among: {', '.join(there)}")
+        if column.name not in names:
+            raise DataFault(f"{path}: has no column {column.name!r}, only {', '.join(names)}")
     try:
         yield from file.iter_batches(batch_size=rows, columns=[column.name for column in columns])
     except (pa.ArrowException, OSError) as problem:
         raise DataFault(f"{path}: expected a whole Parquet file: {_line(problem)}") from None
 
 
-def _tsv(path: Path, names: Sequence[str]) -> Iterator["pa.RecordBatch"]:
-    import pyarrow as pa
-    from pyarrow import csv
-
-    _check_end(path)
+def _tsv(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":  # a row cut inside its last column would still have all columns
+                raise DataFault(f"{path}: expected a line break at the end; the file is truncated")
     read = csv.ReadOptions(column_names=list(names), use_threads=False, block_size=_CSV_BLOCK)
     parse = csv.ParseOptions(delimiter="\t", quote_char=False, escape_char=False, ignore_empty_lines=False)
-    # Everything as text first: a label is checked where its row is known.
+    # Read every column as text: labels are checked later, where the row is known.
     types = csv.ConvertOptions(column_types={name: pa.large_string() for name in names}, strings_can_be_null=False)
     try:
         with csv.open_csv(path, read_options=read, parse_options=parse, convert_options=types) as reader:
@@ -89,24 +82,10 @@ def _tsv(path: Path, names: Sequence[str]) -> Iterator["pa.RecordBatch"]:
         message = _line(problem)
         row = _CSV_ROW.search(message)
         where = f", row {int(row[1]) - 1}" if row else ""
-        raise DataFault(f"{path}{where}: expected {len(names)} columns of text in UTF-8: {message[:160]}") from None
+        raise DataFault(f"{path}{where}: expected {len(names)} columns of UTF-8 text: {message[:160]}") from None
 
 
-def _check_end(path: Path) -> None:
-    """Refuse a text file that stops within a line: cut inside its last column it would still have all columns."""
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        if not size:
-            return
-        file.seek(size - 1)
-        if file.read(1) != b"\n":
-            raise DataFault(f"{path}: expected a line break at the end: the file is cut")
-
-
-def _checked(path: Path, first: int, batch: "pa.RecordBatch", columns: Sequence[Column]) -> "pa.RecordBatch":
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _checked(path: Path, first: int, batch: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
     arrays = []
     for column in columns:
         array = batch.column(column.name)
@@ -117,9 +96,6 @@ def _checked(path: Path, first: int, batch: "pa.RecordBatch", columns: Sequence[
 
 
 def _text(path: Path, first: int, column: Column, array: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
@@ -140,10 +116,7 @@ def _text(path: Path, first: int, column: Column, array: Any) -> Any:
 
 
 def _label(path: Path, first: int, column: Column, array: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_large_string(array.type):  # of a tab-separated file, where 1 may be written 1.0
+    if pa.types.is_large_string(array.type):  # from a tab-separated file, which may write 1 as 1.0
         number = pc.match_substring_regex(array, r"^-?\d+(\.0*)?$")
         _refuse(path, first, column, pc.invert(number), "a whole number", array)
         array = pc.cast(pc.cast(array, pa.float64()), pa.int64())
@@ -158,11 +131,8 @@ def _label(path: Path, first: int, column: Column, array: Any) -> Any:
 
 
 def _image(path: Path, first: int, column: Column, array: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not pa.types.is_struct(array.type) or array.type.get_field_index("bytes") < 0:
-        raise DataFault(f"{path}: column {column.name!r} is {array.type}, expected a structure with the field 'bytes'")
+        raise DataFault(f"{path}: column {column.name!r} is {array.type}, expected a struct with the field 'bytes'")
     content = pc.struct_field(array, "bytes")
     _refuse(path, first, column, pc.fill_null(pc.equal(pc.binary_length(content), 0), True), "an image, found none")
     for row, encoded in enumerate(content.to_pylist()):
@@ -174,7 +144,7 @@ def _image(path: Path, first: int, column: Column, array: Any) -> Any:
 
 
 def _not_decoded(encoded: bytes, size: tuple[int, int] | None) -> str:
-    """What is wrong with an encoded picture of this width and height; "" where nothing is."""
+    """What is wrong with an encoded image of this width and height; "" if nothing is."""
     from PIL import Image
 
     try:
@@ -182,16 +152,13 @@ def _not_decoded(encoded: bytes, size: tuple[int, int] | None) -> str:
             if size is not None and picture.size != size:
                 return "one of {} × {}".format(*picture.size)
             picture.load()
-    except Exception as problem:  # what broken bytes raise differs with where they break
+    except Exception as problem:  # the type depends on where the bytes are broken
         return f"{len(encoded)} bytes that cannot be decoded ({type(problem).__name__})"
     return ""
 
 
 def _refuse(path: Path, first: int, column: Column, wrong: Any, expected: str, values: Any = None) -> None:
-    """Raise for the first row that ``wrong`` marks."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+    """Raise for the first row marked in ``wrong``."""
     row = pc.index(wrong, pa.scalar(True)).as_py()
     if row >= 0:
         found = "" if values is None else f", found {values[row].as_py()!r}"

@@ -1,6 +1,6 @@
-"""What a classification task is before it is encoded: its facts, and how the rows of its splits are read.
+"""What a classification task is before it is encoded: its facts, and the readers of its splits.
 
-A task's rows are text (one or two per row) or, where it has symbols of its own such as pixels, ready ``Examples``.
+The rows of a task are text (one or two per row), or ready ``Examples`` if it has its own symbols, such as pixels.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from transnormer_lib.data.examples import Examples
 
-# What the tokens of a task may be: those of any vocabulary; bytes by the task's definition; symbols of its own.
+# The tokens of a task: those of any vocabulary, bytes by the task's definition, or symbols of its own.
 Alphabet = Literal["text", "bytes", "symbols"]
 
 
@@ -30,36 +30,39 @@ class TextRows:
 class SplitReader:
     """One split, not read yet."""
 
-    parts: Callable[[], Iterable[TextRows | Examples]]  # the rows, piece by piece; called once at most
+    parts: Callable[[], Iterable[TextRows | Examples]]  # the rows, piece by piece; called at most once
     identity: str  # changes whenever the rows do
-    origin: str  # where they come from: "embedded", "generated", "data root" or "Hub"
-    sample: str = ""  # of a table that has not the published rows: "train 8,999 of 392,702 rows"
+    origin: str  # "embedded", "generated", "data root" or "Hub"
+    sample: str = ""  # if a table is not the published one: "train 8,999 of 392,702 rows"
+
+
+Read = Callable[[str, int | None], SplitReader]  # (split, limit): the split, or ``limit`` of its rows if it has more
 
 
 @dataclass(frozen=True)
 class TaskDefinition:
-    """A task's facts. ``read(split, limit)`` gives the split, or ``limit`` rows of it where it has more."""
+    """A task's facts."""
 
     name: str
     title: str
-    read: Callable[[str, int | None], SplitReader]
+    read: Read
     classes: int
-    length: int  # sequences are cut to this many tokens unless a caller says otherwise
-    source: str = ""  # the data set that it is made of, by its name in ``sources`` or ``hub``; generated: none
+    length: int  # default maximum of tokens per sequence; longer ones are cut
+    source: str = ""  # its data set, by the name in ``sources`` or ``hub``; "" if generated
     stand_in: bool = False
     pairs: bool = False
     splits: tuple[str, ...] = ("train", "validation", "test")  # those that are read
     aliases: Mapping[str, str] = field(default_factory=dict)  # further names of splits
     metrics: tuple[str, ...] = ("accuracy",)
     alphabet: Alphabet = "text"
-    symbols: int = 0  # with symbols of its own: their number, pad included
-    pad_id: int = 0  # and which of them is the pad
+    symbols: int = 0  # number of its own symbols, pad included
+    pad_id: int = 0  # the pad among its own symbols
 
 
 def chosen_rows(total: int, limit: int | None, key: str) -> NDArray[np.int64]:
-    """The numbers of ``limit`` of ``total`` rows, ascending: at random, fixed by ``key``; all where limit is None.
+    """The indices of ``limit`` of ``total`` rows, ascending: a random sample fixed by ``key``, or all if limit is None.
 
-    A sample and not the first rows: IMDb, for one, is sorted by label. A larger limit keeps the rows of a smaller one.
+    The first rows would not do: IMDb, for one, is sorted by label. A larger limit keeps the rows of a smaller one.
     """
     if limit is None or limit >= total:
         return np.arange(total)
@@ -67,6 +70,6 @@ def chosen_rows(total: int, limit: int | None, key: str) -> NDArray[np.int64]:
 
 
 def generator(*parts: str) -> np.random.Generator:
-    """Random numbers that follow from these names alone."""
+    """Random numbers seeded by these names."""
     digest = hashlib.sha256("\0".join(parts).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:8], "big"))

@@ -1,4 +1,4 @@
-"""Splits of classification tasks that are tables of the data root or the Hub, read a piece at a time."""
+"""Splits of classification tasks that are tables in the data root or on the Hub, read a piece at a time."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -7,55 +7,86 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from transnormer_lib.data import cache, hub, sources, tables
+from transnormer_lib.data import cache, hub, sources
 from transnormer_lib.data.examples import Examples
-from transnormer_lib.data.task_kinds import SplitReader, TextRows
+from transnormer_lib.data.faults import DataFault
+from transnormer_lib.data.task_kinds import Read, SplitReader, TextRows, chosen_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROWS = 1024  # read at a time
-_TOLERANCE = 0.005  # of the published rows: copies differ by single rows, and are no samples for that
+ROWS = 1024  # per piece
+_HELD_OUT = 10  # one row in ten
+_TOLERANCE = 0.005  # share of the published rows: copies differ by a row or two without being samples
+
+
+def text_rows(batch: "pa.RecordBatch") -> TextRows:
+    """The text columns of the batch, one or two, stripped of surrounding white space, and its labels."""
+    texts = [[text.strip() for text in column.to_pylist()] for column in batch.columns[:-1]]
+    return TextRows(texts[0], texts[1] if len(texts) == 2 else None, labels_of(batch))
 
 
 def table_reader(
+    task: str,
     dataset: str,
-    split: str,
     columns: Sequence[str],
-    made_of: Callable[["pa.RecordBatch"], TextRows | Examples],
     code: str,
-    pick: Callable[[int], NDArray[np.int64]] | None = None,
-) -> SplitReader:
-    """A reader of ``columns`` of a split of ``dataset``, one of ``hub.DATASETS``.
+    *,
+    made_of: Callable[["pa.RecordBatch"], TextRows | Examples] = text_rows,
+    held_out: Callable[[int], NDArray[np.int64]] | None = None,
+) -> Read:
+    """The reader of a task whose rows are ``columns`` and "label" of ``dataset``, one of ``hub.DATASETS``.
 
-    ``made_of`` turns a piece of the table into rows; ``code`` is the file that decides how. ``pick`` gives the numbers
-    of the rows to take, ascending, out of so many. A column that holds labels is called "label".
+    ``made_of`` converts a piece of the table; ``code`` is the file that defines the task. ``held_out`` makes validation
+    a tenth of train: it ranks the rows [total] from 0 on, the lowest ranks are held out, and rows of equal rank stay
+    together.
 
-    Raises:
-        DataUnavailable: the split is not on this machine and cannot be fetched.
-        DataFault: a file is not what it should be.
+    The reader raises DataUnavailable if a split is not on this machine and cannot be fetched, and DataFault if a file
+    is invalid.
     """
-    located = sources.locate(dataset, split)
-    total, published = _rows(dataset, located), hub.DATASETS[dataset].splits[split].rows
 
-    def parts() -> Iterator[TextRows | Examples]:
-        chosen = None if pick is None else pick(total)
-        first = 0
-        for batch in sources.batches(dataset, split, [*columns, "label"], rows=ROWS):
-            last = first + batch.num_rows
-            part = batch if chosen is None else batch.take(_between(chosen, first, last))
-            first = last
-            if part.num_rows:
-                yield made_of(part)
+    def read(split: str, limit: int | None) -> SplitReader:
+        from transnormer_lib.data import tables
 
-    versions = [cache.code_version(file) for file in (code, __file__, tables.__file__)]
-    differs = abs(total - published) > _TOLERANCE * published
-    sample = f"{split} {total:,} of {published:,} rows" if differs else ""
-    return SplitReader(parts, cache.key(located.fingerprint, *versions), located.origin, sample)
+        table = "train" if held_out and split == "validation" else split
+        located = sources.locate(dataset, table)
+        total, published = _count(dataset, located), hub.DATASETS[dataset].splits[table].rows
+
+        def parts() -> Iterator[TextRows | Examples]:
+            rows = np.arange(total) if held_out is None or split == "test" else _side(task, total, held_out, split)
+            chosen = rows[chosen_rows(rows.size, limit, f"{task} {split}")]
+            first = 0
+            for batch in sources.batches(dataset, table, [*columns, "label"], rows=ROWS):
+                start, end = np.searchsorted(chosen, [first, first + batch.num_rows])
+                if start < end:
+                    yield made_of(batch.take(chosen[start:end] - first))
+                first += batch.num_rows
+
+        versions = [cache.code_version(file) for file in (code, __file__, tables.__file__)]
+        differs = abs(total - published) > _TOLERANCE * published
+        sample = f"{table} {total:,} of {published:,} rows" if differs else ""
+        return SplitReader(parts, cache.key(located.fingerprint, *versions), located.origin, sample)
+
+    return read
 
 
-def _rows(dataset: str, located: sources.Located) -> int:
-    """The rows of all files. A tab-separated file must be read for that, so the number is kept."""
+def _side(task: str, total: int, held_out: Callable[[int], NDArray[np.int64]], split: str) -> NDArray[np.int64]:
+    """The rows of the train table that are in ``split``, train or validation."""
+    if total < _HELD_OUT:
+        raise DataFault(
+            f"task {task!r}: split 'train' of its table has {total} rows, expected at least {_HELD_OUT}: one in "
+            f"{_HELD_OUT} is held out for validation"
+        )
+    ranks = held_out(total)
+    of_rank = np.bincount(ranks)
+    apart = (of_rank.cumsum() - of_rank < total // _HELD_OUT)[ranks]
+    return np.flatnonzero(apart if split == "validation" else ~apart)
+
+
+def _count(dataset: str, located: sources.Located) -> int:
+    """The rows of all files, kept in the cache because a tab-separated file must be read to count them."""
+    from transnormer_lib.data import tables
+
     tsv = hub.DATASETS[dataset].tsv
 
     def count() -> bytes:
@@ -66,19 +97,6 @@ def _rows(dataset: str, located: sources.Located) -> int:
     return int(json.loads(cache.cached(f"{dataset.replace('/', '-')}-rows", digest, count)))
 
 
-def text_rows(batch: "pa.RecordBatch") -> TextRows:
-    """The text columns of the batch, one or two, and its labels; white space around a text is dropped."""
-    texts = [[text.strip() for text in column.to_pylist()] for column in batch.columns[:-1]]
-    return TextRows(texts[0], texts[1] if len(texts) == 2 else None, labels_of(batch))
-
-
 def labels_of(batch: "pa.RecordBatch") -> NDArray[np.int64]:
     """The batch's labels [n]."""
     return np.array(batch.column("label").to_pylist(), np.int64)
-
-
-def _between(chosen: NDArray[np.int64], first: int, last: int) -> "pa.Array":
-    import pyarrow as pa
-
-    start, end = np.searchsorted(chosen, [first, last])
-    return pa.array(chosen[start:end] - first)

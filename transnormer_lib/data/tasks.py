@@ -1,11 +1,11 @@
-"""The classification tasks by name: GLUE, the Long Range Arena, and stand-ins that need nothing but this package.
+"""The classification tasks by name: GLUE, the Long Range Arena, and stand-ins made of embedded data.
 
     data = load_task("acceptability")                       # or "cola", "listops", ...; see task_names()
     data.splits["train"]                                    # Examples: ragged tokens, offsets, labels
     data.splits["validation"].sequence(0)
 
-``data.sentences``, ``data.glue`` and ``data.lra`` say what the tasks are. Each split is encoded once and kept in the
-cache folder; later it is a memory map. Batches of it: ``data.classification_batches``.
+``data.sentences``, ``data.glue`` and ``data.lra`` define the tasks. Each split is encoded once and kept in the cache
+folder; later it is a memory map. For batches see ``data.classification_batches``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,18 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transnormer_lib.data import cache, examples, glue, lra, sentences, sources, task_kinds
-from transnormer_lib.data import text as text_corpora
+from transnormer_lib.checks import check_choice, check_count
+from transnormer_lib.data import cache, corpora, examples, glue, lra, sentences, sources, task_kinds
 from transnormer_lib.data import vocabulary as vocabulary_module
 from transnormer_lib.data.examples import Examples
-from transnormer_lib.data.sources import DataUnavailable
+from transnormer_lib.data.faults import DataUnavailable
 from transnormer_lib.data.task_kinds import SplitReader, TaskDefinition, TextRows
 from transnormer_lib.data.vocabulary import ByteVocabulary, Vocabulary, bpe_pieces
 
 _ORDER = ("train", "validation", "validation_matched", "validation_mismatched", "test")
-_SEPARATOR = "\n"  # between the two texts of a joined pair, and for a text that is empty
-# Whose vocabulary is meant where the caller does not say: that of the model's pre-training.
-_CORPUS_OF = {"gpt2-bpe": "wikitext-103"}
+_SEPARATOR = "\n"  # between the texts of a joined pair, and in place of an empty text
+_CORPUS_OF = {"gpt2-bpe": "wikitext-103"}  # the default corpus of a vocabulary: that of the model's pre-training
 _DEFINITIONS: Mapping[str, TaskDefinition] = {task.name: task for task in (*sentences.TASKS, *glue.TASKS, *lra.TASKS)}
 
 
@@ -44,10 +43,10 @@ class TaskData:
     vocab_size: int  # ids 0 … vocab_size - 1, pad included
     pad_id: int
     length: int  # of the longest sequence, in tokens, after cutting
-    splits: Mapping[str, Examples]  # "train" and "validation"; where they exist "test", and MNLI's two
+    splits: Mapping[str, Examples]  # "train" and "validation"; if they exist "test", and MNLI's two
     metrics: tuple[str, ...]  # of "accuracy", "f1", "matthews"; the first decides
-    fingerprint: str  # sha256, hex, over all of the above
-    absent: Mapping[str, str] = field(default_factory=dict)  # splits that this machine lacks, and why
+    fingerprint: str  # sha256, hex, over all of the above but the origin
+    absent: Mapping[str, str] = field(default_factory=dict)  # splits missing on this machine, and why
     notes: tuple[str, ...] = ()  # what differs from the published data: "sample: train 8,999 of 392,702 rows"
 
 
@@ -57,9 +56,8 @@ def task_names() -> tuple[str, ...]:
 
 
 def task_definition(name: str) -> TaskDefinition:
-    """What the task ``name`` is, without its data. Raises ValueError for an unknown name."""
-    if name not in _DEFINITIONS:
-        raise ValueError(f"task={name!r}: must be one of {', '.join(map(repr, _DEFINITIONS))}")
+    """The facts of the task ``name``, without its data. Raises ValueError for an unknown name."""
+    check_choice("task", name, _DEFINITIONS)
     return _DEFINITIONS[name]
 
 
@@ -74,32 +72,33 @@ def load_task(
 ) -> TaskData:
     """The task ``name`` in the tokens of ``vocabulary``.
 
-    ``vocabulary``: "bytes", "bpe-N" or "gpt2-bpe"; tasks of the Long Range Arena have "bytes", or symbols of their own,
-    for which it says nothing. ``length`` cuts longer sequences (default: the task's own limit); the symbols of a tree
-    or the pixels of an image are never cut. ``limit`` takes that many examples of the splits it names, always the same
-    ones; twins (``data.sentences``) stay together: an odd limit is rounded down, at least one pair. ``joined`` makes
-    one sequence of a pair, a newline between the two; the longer is cut first. ``corpus`` says whose "bpe-N" it is
-    (default: "wikipedia").
+    Args:
+        vocabulary: "bytes", "bpe-N" or "gpt2-bpe"; tasks of the Long Range Arena have only "bytes", or their own
+            symbols, and then keep the default.
+        length: cuts longer sequences (default: the task's own limit). Trees and images are never cut.
+        limit: takes at most that many examples of each split it names, always the same ones. Twins
+            (``data.sentences``) stay together: an odd limit is rounded down, to at least one pair.
+        joined: joins each pair into one sequence with a newline in between; the longer text is cut first.
+        corpus: the corpus on which "bpe-N" is learned (default: "wikipedia").
 
     Raises:
         ValueError: an unknown name, or a value that the task does not allow.
         DataUnavailable: the training or validation data are not on this machine.
-        DataFault: a file or a value is not what it should be.
+        DataFault: a file or a value is invalid.
     """
     definition = task_definition(name)
     splits = sorted({*definition.splits, *definition.aliases}, key=_ORDER.index)
     for split, count in (limit or {}).items():
         if split not in splits:
-            raise ValueError(f"limit.{split}={count!r}: task {name!r} has {', '.join(splits)}")
-        if count < 1:
-            raise ValueError(f"limit.{split}={count!r}: must be at least 1")
+            raise ValueError(f"limit.{split}={count!r}: task {name!r} has only {', '.join(splits)}")
+        check_count(f"limit.{split}", count)
     limits = tuple((split, (limit or {}).get(split)) for split in splits)
-    if length is not None and length < 1:
-        raise ValueError(f"length={length!r}: must be at least 1")
+    if length is not None:
+        check_count("length", length)
     if joined and not definition.pairs:
-        raise ValueError(f"joined={joined!r}: an example of task {name!r} is no pair")
-    if corpus is not None and corpus not in text_corpora.CORPORA:
-        raise ValueError(f"corpus={corpus!r}: must be one of {', '.join(map(repr, text_corpora.CORPORA))}")
+        raise ValueError(f"joined={joined!r}: the examples of task {name!r} are not pairs")
+    if corpus is not None:
+        check_choice("corpus", corpus, corpora.CORPORA)
     if definition.alphabet != "text" and vocabulary != ByteVocabulary.name:
         raise ValueError(f"vocabulary={vocabulary!r}: task {name!r} has its own tokens; leave it at 'bytes'")
     return _load(name, vocabulary, length, limits, joined, corpus)
@@ -121,7 +120,7 @@ def _load(
     digests: dict[str, str] = {}
     absent: dict[str, str] = {}
     origins: list[str] = []
-    samples: dict[str, None] = {}  # in their order, once each: two splits may be made of one table
+    samples: dict[str, None] = {}  # an ordered set, because two splits may come from one table
     for split, count in limits:
         source = definition.aliases.get(split, split)
         try:
@@ -135,7 +134,6 @@ def _load(
     for split in ("train", "validation"):
         if split in absent:
             raise DataUnavailable(absent[split])
-    longest = max(int(split.lengths.max()) for split in found.values())
     facts: dict[str, Any] = {
         "name": name,
         "title": definition.title,
@@ -145,10 +143,10 @@ def _load(
         "classes": definition.classes,
         "vocab_size": words.size if words else definition.symbols,
         "pad_id": words.pad_id if words else definition.pad_id,
-        "length": longest,
+        "length": max(int(split.lengths.max()) for split in found.values()),
         "metrics": definition.metrics,
     }
-    # Where the data were read is no part of what they are.
+    # The fingerprint covers the data, not the place from which they were read.
     identity = [sorted((key, value) for key, value in facts.items() if key != "origin"), sorted(digests.items())]
     fingerprint = sources.fingerprint(repr([identity, words.fingerprint if words else None]).encode())
     notes = (f"sample: {'; '.join(samples)}",) if samples else ()
@@ -164,7 +162,7 @@ def _encoded(
     length: int,
     joined: bool,
 ) -> tuple[Examples, str]:
-    """A split's examples and their digest, from the cache where they are there."""
+    """A split's examples and their digest, from the cache if they are there."""
     name = f"{definition.name}-{split}"
 
     def parts() -> Iterator[Examples]:
@@ -174,7 +172,7 @@ def _encoded(
             if outside.size:
                 raise ValueError(f"{name}: label {outside[0]}: must be in [0, {definition.classes})")
             if words is None and made.lengths.max() > length:
-                raise ValueError(f"length={length}: {name} has {made.lengths.max()} symbols, which are not cut")
+                raise ValueError(f"length={length}: {name} has {made.lengths.max()} symbols, which cannot be cut")
             yield made
 
     code = [cache.code_version(file) for file in (__file__, examples.__file__, task_kinds.__file__)]
@@ -199,17 +197,17 @@ def _encode_rows(rows: TextRows, words: Vocabulary | None, length: int, joined: 
 
 
 def _sequences(texts: Sequence[str], words: Vocabulary, length: int) -> list[NDArray[Any]]:
-    """The tokens of each text, at least ``length`` of them where there are so many.
+    """The tokens of each text, at least the first ``length`` of them.
 
-    A newline stands for an empty text (QQP has some): a sequence has at least one token.
+    An empty text (QQP has some) becomes a newline, because a sequence must have a token.
     """
-    if isinstance(words, ByteVocabulary):  # a character has at least a byte, so a long text need not be encoded whole
-        return [words.encode(text[:length] or _SEPARATOR) for text in texts]
-    return [words.encode(text or _SEPARATOR) for text in texts]
+    # A character has at least one byte, so a byte vocabulary needs at most ``length`` characters.
+    most = length if isinstance(words, ByteVocabulary) else None
+    return [words.encode(text[:most] or _SEPARATOR) for text in texts]
 
 
 def _joined_pair(a: NDArray[Any], separator: NDArray[Any], b: NDArray[Any], length: int) -> NDArray[Any]:
-    """a, separator, b in at most ``length`` tokens: the longer of the two is cut, down to the shorter, then both."""
+    """a, separator, b in at most ``length`` tokens: the longer text is cut down to the shorter, then both."""
     room = max(length - separator.size, 0)
     keep_b = min(b.size, max(room - a.size, room // 2))
     return np.concatenate([a[: room - keep_b], separator, b[:keep_b]])[:length]
@@ -217,12 +215,12 @@ def _joined_pair(a: NDArray[Any], separator: NDArray[Any], b: NDArray[Any], leng
 
 def _vocabulary(name: str, corpus: str | None) -> Vocabulary:
     if name not in _CORPUS_OF:
-        bpe_pieces(name)  # refuses other names: the words of WikiText-103 are no vocabulary for other text
+        bpe_pieces(name)  # refuses other names, such as the words of WikiText-103, which suit no other text
     if name == ByteVocabulary.name:
         return ByteVocabulary()
-    return text_corpora.load_vocabulary(vocabulary_corpus(name, corpus), name)
+    return corpora.load_vocabulary(vocabulary_corpus(name, corpus), name)
 
 
 def vocabulary_corpus(vocabulary: str, corpus: str | None = None) -> str:
-    """The corpus that the byte pairs ``vocabulary`` of a task are learned on, where the caller names ``corpus``."""
+    """The corpus on which the byte pairs ``vocabulary`` of a task are learned, given the caller's ``corpus``."""
     return corpus or _CORPUS_OF.get(vocabulary, "wikipedia")

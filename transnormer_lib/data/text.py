@@ -1,7 +1,4 @@
-"""A text ready for a language model: splits, vocabulary, tokens, counts, and a fingerprint of all of it.
-
-``load_text_corpus("wikipedia", "bytes")`` takes well under a second once the cache is warm.
-"""
+"""A text in tokens: vocabulary, splits, counts, and a fingerprint of all of it. ``corpora`` loads texts by name."""
 
 import hashlib
 import io
@@ -9,11 +6,11 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
-from transnormer_lib.data import cache, wikipedia
+from transnormer_lib.checks import check_choice
+from transnormer_lib.data import cache
 from transnormer_lib.data.vocabulary import (
     BPEVocabulary,
     ByteVocabulary,
@@ -22,10 +19,7 @@ from transnormer_lib.data.vocabulary import (
     bpe_pieces,
     encoder_version,
     train_bpe,
-    vocabulary_size,
 )
-
-CORPORA = ("wikipedia", "wikitext-103")
 
 
 @dataclass(frozen=True)
@@ -42,8 +36,7 @@ class SplitCounts:
 class TextCorpus:
     """A split text and its tokens.
 
-    A split's text is its documents one after the other, without separator tokens: its tokens decode to the
-    text.
+    The text of a split is the concatenation of its documents, without separator tokens. Its tokens decode to the text.
     """
 
     name: str
@@ -54,77 +47,22 @@ class TextCorpus:
     notes: tuple[str, ...] = ()  # what differs from the published data: a sample, another vocabulary
 
     def bits_per_byte(self, nats_per_token: float, split: str) -> float:
-        """A causal model's loss as bits per byte of text, by the tokens and bytes of the whole split.
+        """A causal model's loss as bits per byte of text, from the token and byte counts of the whole split.
 
-        Exact where the loss is the mean over the split, or a token is a byte; else it takes the split's mean
-        length of a token for that of the tokens measured. The loss of a masked model is not a compression
-        rate.
+        Exact if the loss is the mean over the split or if a token is a byte. Otherwise it assumes that the measured
+        tokens have the split's mean length. The loss of a masked model is not a compression rate.
         """
         counts = self._counts(split)
         return nats_per_token / math.log(2) * counts.tokens / counts.bytes
 
     def word_perplexity(self, nats_per_token: float, split: str) -> float:
-        """exp of the nats per word (white-space separated), the perplexity that vocabularies share."""
+        """exp of the nats per word (separated by white space): a perplexity that vocabularies share."""
         counts = self._counts(split)
         return math.exp(nats_per_token * counts.tokens / counts.words)
 
     def _counts(self, split: str) -> SplitCounts:
-        if split not in self.counts:
-            raise ValueError(f"split={split!r}: must be one of {', '.join(map(repr, self.counts))}")
+        check_choice("split", split, self.counts)
         return self.counts[split]
-
-
-@lru_cache(maxsize=4)
-def load_text_corpus(name: str = "wikipedia", vocabulary: str = "bytes") -> TextCorpus:
-    """The corpus ``name`` in the tokens of ``vocabulary``: ``bytes``, or ``bpe-N``, learned from train.
-
-    ``wikitext-103`` also has ``wikitext-103-words`` and ``gpt2-bpe``; its tokens are mapped files (``wikitext``).
-
-    Raises:
-        ValueError: no such corpus or vocabulary.
-        DataUnavailable: the corpus is not on this machine and cannot be fetched.
-        DataFault: its files are not what they should be.
-    """
-    if name not in CORPORA:
-        raise ValueError(f"name={name!r}: must be one of {', '.join(map(repr, CORPORA))}")
-    if name == "wikitext-103":
-        from transnormer_lib.data import wikitext
-
-        return wikitext.load(vocabulary)
-    bpe_pieces(vocabulary)  # refuses a wrong name before the work begins
-    articles, source = wikipedia.load_articles()
-    documents = {
-        split: [_document(article) for article in members]
-        for split, members in wikipedia.split_articles(articles).items()
-    }
-    return build_corpus(name, documents, vocabulary, source.fingerprint, wikipedia.SPLIT_RULE)
-
-
-def load_vocabulary(name: str, vocabulary: str) -> Vocabulary:
-    """``load_text_corpus(name, vocabulary).vocabulary``, without tokenising what is larger than memory.
-
-    Raises as :func:`load_text_corpus` does.
-    """
-    if name == "wikitext-103":
-        from transnormer_lib.data import wikitext
-
-        return wikitext.vocabulary(vocabulary)
-    return load_text_corpus(name, vocabulary).vocabulary
-
-
-def corpus_vocabulary_size(name: str, vocabulary: str, *, published: bool = False) -> int:
-    """The number of ids that ``load_text_corpus(name, vocabulary).vocabulary`` has, without tokenising.
-
-    It differs from the published number only for the words of a sample of WikiText-103, which are counted unless
-    ``published``.
-
-    Raises:
-        ValueError: no such vocabulary.
-        DataUnavailable: the words cannot be counted, for the text is not here.
-    """
-    if vocabulary == "wikitext-103-words" and name == "wikitext-103" and not published:
-        return load_vocabulary(name, vocabulary).size
-    return vocabulary_size(vocabulary)
 
 
 def build_corpus(
@@ -147,10 +85,6 @@ def build_corpus(
     return TextCorpus(name, words, tokens, counts, hashlib.sha256(identity.encode()).hexdigest())
 
 
-def _document(article: wikipedia.Article) -> str:
-    return f"{article.title}\n\n{article.text}\n\n\n"
-
-
 def _vocabulary(name: str, train: list[str], train_digest: str) -> Vocabulary:
     pieces = bpe_pieces(name)
     if pieces is None:
@@ -165,20 +99,20 @@ def _encode(vocabulary: Vocabulary, texts: list[str], text_digest: str) -> Token
         tokens = vocabulary.encode_all(texts)
     else:
         digest = cache.key(text_digest, vocabulary.fingerprint, *encoder_version())
-        stored = cache.cached(f"{vocabulary.name}-tokens", digest, lambda: _to_npy(vocabulary.encode_all(texts)))
+
+        def encoded() -> bytes:
+            buffer = io.BytesIO()
+            np.save(buffer, vocabulary.encode_all(texts), allow_pickle=False)
+            return buffer.getvalue()
+
+        stored = cache.cached(f"{vocabulary.name}-tokens", digest, encoded)
         tokens = np.load(io.BytesIO(stored), allow_pickle=False)
-    tokens.flags.writeable = False  # the corpus is shared by every caller in the process
+    tokens.flags.writeable = False  # every caller in the process shares the corpus
     return tokens
 
 
-def _to_npy(tokens: Tokens) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, tokens, allow_pickle=False)
-    return buffer.getvalue()
-
-
 def _digest(texts: list[str]) -> str:
-    """Over the texts and their boundaries."""
+    """The digest of the texts and their boundaries."""
     joined = hashlib.sha256()
     for text in texts:
         joined.update(hashlib.sha256(text.encode()).digest())

@@ -1,10 +1,9 @@
-"""Texts larger than memory, tokenised once into files that are mapped, not read.
+"""Texts larger than memory, tokenised once into memory-mapped files.
 
-A split becomes one file of int32 in the cache. Batches of lines are read one after the other, tokenised in threads
-(Arrow and ``tokenizers`` work outside Python's lock) and written in order; no more than two batches per thread are
-held at a time, so memory depends on neither the text nor the number of tokens. The file takes its name when it is
-complete: an interrupted process leaves nothing that is taken for a result. A lock lets a second process wait for the
-first one's file instead of making it again.
+A split becomes one file of int32 in the cache. Batches of lines are read in order, tokenised in threads (Arrow and
+``tokenizers`` release Python's lock) and written in order. At most two batches per thread are in memory, whatever the
+size of the text. The file is renamed when complete, so an interrupted process leaves no partial result. A lock makes a
+second process wait for the first one's file instead of making its own.
 """
 
 import json
@@ -28,13 +27,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 R = TypeVar("R")
-_MOST_THREADS = 8  # each holds two batches, some tens of megabytes; more would wait for the one that writes
+_MOST_THREADS = 8  # each holds two batches, some tens of megabytes; more threads would wait for the writer
 _TITLE = r"^ ?= [^=\s](?:.*[^=\s])? = ?\n?$"  # a heading of the first level begins an article
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What a tokenised text holds."""
+    """The counts of a tokenised text."""
 
     documents: int  # headings of the first level
     words: int  # separated by white space
@@ -44,7 +43,7 @@ class Tally:
 
 
 def whole_lines(lines: "pa.Array") -> "pa.Array":
-    """The lines with `` \\n`` for blank ones, which the Hub's copy of WikiText has emptied."""
+    """The lines, with `` \\n`` for the blank ones, which are empty in the Hub's copy of WikiText."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -60,17 +59,17 @@ def token_file(
     *,
     total: int | None = None,
 ) -> tuple[Tokens, Tally]:
-    """The tokens of all lines, mapped read-only, and what they hold; from the cache where they are there.
+    """The tokens of all lines, mapped read-only, and their counts; from the cache if they are there.
 
     Args:
-        name: for people who look into the folder.
+        name: makes the file's name readable.
         digest: identifies text and vocabulary (see :func:`cache.key`).
-        batches: gives the lines, from the first one, whenever it is called.
+        batches: returns the lines, from the first one, at each call.
         encode: the ids of one batch of lines; called in several threads at once.
-        total: number of lines, for the bar of progress.
+        total: number of lines, for the progress bar.
 
     Raises:
-        DataFault: there is not one token.
+        DataFault: the text has no token.
         OSError: the cache cannot be written.
     """
     from filelock import FileLock
@@ -85,7 +84,7 @@ def token_file(
         if done is not None:
             return done
         for left in path.parent.glob(f".{path.name}.*"):
-            left.unlink(missing_ok=True)  # of a process that was killed: whoever lives holds the lock
+            left.unlink(missing_ok=True)  # from a killed process: a live one would hold the lock
         tally = _write(path, name, batches, encode, total)
         write_text(_sidecar(path), json.dumps(asdict(tally)))
     done = _open(path)
@@ -94,8 +93,8 @@ def token_file(
 
 
 def in_order(function: Callable[[Any], R], items: Iterable[Any], threads: int | None = None) -> Iterator[R]:
-    """``function`` of every item, in order, computed in threads; at most two items per thread are under way."""
-    threads = threads or _threads()
+    """``function`` of every item, in order, computed in threads; at most two items per thread are in memory."""
+    threads = threads or min(chunks.cores(), _MOST_THREADS)
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Any] = deque()
         try:
@@ -111,7 +110,7 @@ def in_order(function: Callable[[Any], R], items: Iterable[Any], threads: int | 
 
 
 def bar(items: Iterable[Any], label: str, total: int | None, size: Callable[[Any], int]) -> Iterator[Any]:
-    """The items, with a bar of progress where somebody watches."""
+    """The items, with a progress bar if stderr is a terminal."""
     from tqdm.auto import tqdm
 
     with tqdm(total=total, desc=label, unit=" lines", unit_scale=True, disable=None, leave=False) as progress:
@@ -154,7 +153,7 @@ def _write(
 
 
 def _open(path: Path) -> tuple[Tokens, Tally] | None:
-    """What lies there, where it is complete: the sidecar is written last and knows the number of tokens."""
+    """The file if it is complete: the sidecar is written last and states the number of tokens."""
     try:
         tally = Tally(**json.loads(_sidecar(path).read_text()))
         if path.stat().st_size != 4 * tally.tokens:
@@ -166,7 +165,3 @@ def _open(path: Path) -> tuple[Tokens, Tally] | None:
 
 def _sidecar(path: Path) -> Path:
     return path.with_suffix(".json")
-
-
-def _threads() -> int:
-    return min(chunks.cores(), _MOST_THREADS)

@@ -1,7 +1,7 @@
 """Vocabularies: text to token ids and back, without loss.
 
-Ids 0 … ``text_size`` - 1 stand for text; the special ids after them never come out of ``encode``. Bytes and byte
-pairs are lossless on every string that UTF-8 can encode: ``decode(encode(text)) == text``.
+Ids 0 … ``text_size`` - 1 represent text; ``encode`` never returns the special ids after them. Bytes and byte pairs are
+lossless on every string that UTF-8 can encode: ``decode(encode(text)) == text``.
 """
 
 import hashlib
@@ -21,28 +21,33 @@ from transnormer_lib.data import cache
 Tokens = NDArray[np.int32]
 
 SPECIAL = 2  # pad and mask
-# Sizes of the vocabularies of Table 13, all ids counted: the words of WikiText-103 filled up to a multiple of eight,
-# and GPT-2's byte-pair pieces with RoBERTa's special tokens. A model's size follows from them without the data.
+# Vocabulary sizes of Table 13, all ids counted: the words of WikiText-103 rounded up to a multiple of eight, and
+# GPT-2's byte-pair pieces with RoBERTa's special tokens. With them a model's size is known without the data.
 PUBLISHED_SIZES = {"wikitext-103-words": 267_744, "gpt2-bpe": 50_265}
-GPT2_PIECES = 50_257  # of them 256 bytes, 50,000 merges and the end of a text, which no text contains
+GPT2_PIECES = 50_257  # 256 bytes, 50,000 merges, and an end-of-text token that no text contains
 _BPE_NAME = re.compile(r"bpe-([1-9][0-9]*)")
 _BYTES = 256
 
 
+def check_tokens(tokens: NDArray[Any], size: int | None = None) -> None:
+    """Refuse anything but integers of shape [T], and ids outside [0, ``size``)."""
+    if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
+        raise ValueError(f"tokens: must be integers of shape [T], not {tokens.dtype} of shape {list(tokens.shape)}")
+    if size is not None:
+        outside = tokens[(tokens < 0) | (tokens >= size)]
+        if outside.size:
+            raise ValueError(f"tokens={outside[0]}: must be in [0, {size})")
+
+
 class Vocabulary(ABC):
-    """What the vocabularies share.
+    """The interface of every vocabulary."""
 
-    Attributes:
-        name: ``bytes``, ``bpe-N``, ``gpt2-bpe`` or ``words``.
-        text_size: number of ids that stand for text.
-    """
-
-    name: str
-    text_size: int
+    name: str  # bytes, bpe-N, gpt2-bpe or words
+    text_size: int  # number of ids that represent text
 
     @property
     def size(self) -> int:
-        """Number of ids: the rows of a model's embedding."""
+        """Number of ids, and of rows in a model's embedding."""
         return self.text_size + SPECIAL
 
     @property
@@ -58,39 +63,37 @@ class Vocabulary(ABC):
     def fingerprint(self) -> str:
         """sha256, hex, of everything that decides how this vocabulary encodes."""
 
-    @property
-    @abstractmethod
+    @cached_property
     def byte_lengths(self) -> NDArray[np.int64]:
-        """[size]: the bytes of text each id stands for; 0 for the special ids."""
+        """[size]: the bytes of text that each id represents; 0 for the special ids."""
+        return np.array(self._text_byte_lengths() + [0] * (self.size - self.text_size))
+
+    @abstractmethod
+    def _text_byte_lengths(self) -> list[int]:
+        """[text_size]"""
 
     @abstractmethod
     def encode(self, text: str) -> Tokens:
         """The ids [T] of ``text``.
 
-        Raises:
-            UnicodeEncodeError: ``text`` holds a lone surrogate, which UTF-8 cannot encode.
+        Raises UnicodeEncodeError if ``text`` holds a lone surrogate, which UTF-8 cannot encode.
         """
 
     @abstractmethod
     def decode(self, tokens: ArrayLike) -> str:
-        """The text of the ids [T]; special ids give nothing, and cut characters the replacement character �.
+        """The text of the ids [T]; special ids give nothing, and an incomplete character becomes �.
 
-        Raises:
-            ValueError: an id is not in the vocabulary, or no integer.
+        Raises ValueError if an id is not in the vocabulary, or no integer.
         """
 
     def encode_all(self, texts: Sequence[str]) -> Tokens:
-        """The ids [T] of the texts, one after the other, each encoded on its own."""
+        """The ids [T] of the texts, each encoded separately, concatenated."""
         return np.concatenate([np.empty(0, np.int32), *map(self.encode, texts)])
 
     def _text_ids(self, tokens: ArrayLike) -> NDArray[np.int64]:
         given = np.asarray(tokens)
-        if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-            raise ValueError(f"tokens: must be integers of shape [T], not {given.dtype} of shape {list(given.shape)}")
         ids = given.astype(np.int64)
-        outside = ids[(ids < 0) | (ids >= self.size)]
-        if outside.size:
-            raise ValueError(f"tokens={outside[0]}: must be in [0, {self.size})")
+        check_tokens(given if given.size else ids, self.size)  # an empty list is an array of floats
         return ids[ids < self.text_size]
 
 
@@ -101,9 +104,8 @@ class ByteVocabulary(Vocabulary):
     text_size = _BYTES
     fingerprint = hashlib.sha256(b"utf-8 bytes, pad, mask").hexdigest()
 
-    @cached_property
-    def byte_lengths(self) -> NDArray[np.int64]:
-        return np.array([1] * self.text_size + [0] * SPECIAL)
+    def _text_byte_lengths(self) -> list[int]:
+        return [1] * self.text_size
 
     def encode(self, text: str) -> Tokens:
         return np.frombuffer(text.encode(), np.uint8).astype(np.int32)
@@ -115,11 +117,11 @@ class ByteVocabulary(Vocabulary):
 class BPEVocabulary(Vocabulary):
     """Byte-level byte-pair encoding: the 256 bytes, then merges of frequent pairs inside a word.
 
-    A word carries the space before it (GPT-2's pre-tokenisation). Build one with :func:`train_bpe`.
+    A word includes the space before it (GPT-2's pre-tokenisation). Build one with :func:`train_bpe`.
     """
 
     def __init__(self, definition: str) -> None:
-        """``definition`` is the JSON that :meth:`to_json` gives."""
+        """``definition`` is the JSON from :meth:`to_json`."""
         from tokenizers import Tokenizer
 
         self._tokenizer: Any = Tokenizer.from_str(definition)
@@ -133,18 +135,16 @@ class BPEVocabulary(Vocabulary):
 
     @cached_property
     def fingerprint(self) -> str:
-        # The library orders the vocabulary by id and the merges by rank; re-dumping removes mere layout.
+        # The library sorts the vocabulary by id and the merges by rank; dumping again normalises the layout.
         model = json.loads(self._definition)
         return hashlib.sha256(json.dumps(model, sort_keys=True).encode()).hexdigest()
 
-    @cached_property
-    def byte_lengths(self) -> NDArray[np.int64]:
-        # Byte-level pieces are written with one printable character for each byte.
-        lengths = [len(self._tokenizer.id_to_token(index)) for index in range(self.text_size)]
-        return np.array(lengths + [0] * SPECIAL)
+    def _text_byte_lengths(self) -> list[int]:
+        # A byte-level piece is written with one printable character for each byte.
+        return [len(self._tokenizer.id_to_token(index)) for index in range(self.text_size)]
 
     def encode(self, text: str) -> Tokens:
-        text.encode()  # refuses lone surrogates as ByteVocabulary does, not as the library would
+        text.encode()  # refuses lone surrogates with the error of ByteVocabulary, not the library's
         return np.array(self._tokenizer.encode(text).ids, np.int32)
 
     def encode_all(self, texts: Sequence[str]) -> Tokens:
@@ -157,10 +157,10 @@ class BPEVocabulary(Vocabulary):
 
 
 class PaddedBPEVocabulary(BPEVocabulary):
-    """Byte pairs with the number of ids that a published one has; the last ids stand for nothing.
+    """Byte pairs with as many ids as a published vocabulary; the last ids are unused.
 
-    ``gpt2-bpe`` has the 50,265 ids of Table 13: GPT-2's 50,257 pieces, the padding, the mask, and six more, where
-    RoBERTa's dictionary keeps the rest of its special tokens and fills up to a multiple of eight before the mask.
+    ``gpt2-bpe`` has the 50,265 ids of Table 13: GPT-2's 50,257 pieces, the padding, the mask, and six unused ones.
+    RoBERTa's dictionary has its other special tokens there, and pads to a multiple of eight before the mask.
     """
 
     def __init__(self, definition: str, name: str) -> None:
@@ -173,37 +173,25 @@ class PaddedBPEVocabulary(BPEVocabulary):
     def size(self) -> int:
         return PUBLISHED_SIZES[self.name]
 
-    @cached_property
-    def byte_lengths(self) -> NDArray[np.int64]:
-        lengths = super().byte_lengths[: self.text_size]
-        return np.concatenate([lengths, np.zeros(self.size - self.text_size, np.int64)])
-
 
 def gpt2_vocabulary(vocabulary: Path, merges: Path) -> PaddedBPEVocabulary:
-    """``gpt2-bpe`` of the files that GPT-2 was published with."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    """``gpt2-bpe`` from the files published with GPT-2."""
+    from tokenizers import models
 
-    tokenizer: Any = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return PaddedBPEVocabulary(tokenizer.to_str(), "gpt2-bpe")
+    return PaddedBPEVocabulary(_byte_level(models.BPE.from_file(str(vocabulary), str(merges))).to_str(), "gpt2-bpe")
 
 
 def train_bpe(texts: Iterable[str], pieces: int, *, exact: bool = True) -> BPEVocabulary:
     """A BPE vocabulary of ``pieces`` pieces, learned on ``texts``; the same texts give the same vocabulary.
 
-    Without ``exact`` it has fewer pieces where the texts give no more.
-
-    Raises:
-        ValueError: ``pieces`` is below 256, or the texts hold too few distinct pairs for so many pieces.
+    Without ``exact`` it has fewer pieces if the texts yield no more. Raises ValueError if ``pieces`` is below 256, or
+    the texts hold too few distinct pairs for so many pieces.
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import models, pre_tokenizers, trainers
 
     if pieces < _BYTES:
         raise ValueError(f"pieces={pieces}: must be at least {_BYTES}, one for each byte")
-    tokenizer: Any = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer = _byte_level(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=pieces, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
@@ -214,19 +202,24 @@ def train_bpe(texts: Iterable[str], pieces: int, *, exact: bool = True) -> BPEVo
     return trained
 
 
+def _byte_level(model: Any) -> Any:
+    from tokenizers import Tokenizer, decoders, pre_tokenizers
+
+    tokenizer: Any = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
 def encoder_version() -> tuple[str, str]:
-    """What decides, beside its fingerprint, how a vocabulary encodes: this file and the library; for keys of caches."""
+    """For cache keys: the versions of this file and of the library, on which encoding depends."""
     import tokenizers
 
     return cache.code_version(__file__), tokenizers.__version__
 
 
 def bpe_pieces(name: str) -> int | None:
-    """The N of ``bpe-N``, None for ``bytes``.
-
-    Raises:
-        ValueError: ``name`` is neither.
-    """
+    """The N of ``bpe-N``, None for ``bytes``. Raises ValueError for any other name."""
     if name == ByteVocabulary.name:
         return None
     match = _BPE_NAME.fullmatch(name)
@@ -236,11 +229,7 @@ def bpe_pieces(name: str) -> int | None:
 
 
 def vocabulary_size(name: str) -> int:
-    """``size`` of the vocabulary ``name``, known without training it.
-
-    Raises:
-        ValueError: no vocabulary has this name.
-    """
+    """``size`` of the vocabulary ``name``, without training it. Raises ValueError for an unknown name."""
     if name in PUBLISHED_SIZES:
         return PUBLISHED_SIZES[name]
     return (bpe_pieces(name) or _BYTES) + SPECIAL

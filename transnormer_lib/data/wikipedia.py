@@ -1,8 +1,8 @@
 """Plain text of the embedded Wikipedia articles, and their split into train, validation and test.
 
-gensim's tools read the dump and remove the wiki markup; what they leave behind is cleaned here. Left out:
-redirects, pages of other namespaces, tables, galleries, formulas and templates (units converted by a template
-leave a gap in their sentence), reference lists and link lists. Case, punctuation and accents are kept.
+gensim reads the dump and removes most of the wiki markup; this module cleans up the rest. It drops redirects, pages of
+other namespaces, tables, galleries, formulas and templates (a unit converted by a template leaves a gap in its
+sentence), reference lists and link lists. It keeps case, punctuation and accents.
 """
 
 import bz2
@@ -20,30 +20,16 @@ from transnormer_lib.data.sources import SPLITS
 SPLIT_RULE = "sha256 of the title, first 8 bytes, mod 100: < 90 train, < 95 validation, else test"
 
 # Sections that hold references and links, not prose.
-_APPARATUS = frozenset(
-    [
-        "bibliography",
-        "citations",
-        "endnotes",
-        "external links",
-        "footnotes",
-        "further reading",
-        "gallery",
-        "notes",
-        "notes and references",
-        "references",
-        "references and notes",
-        "see also",
-        "sources",
-        "works cited",
-    ]
+_APPARATUS = re.compile(
+    r"bibliography|citations|endnotes|external links|footnotes|further reading|gallery|notes( and references)?|"
+    r"references( and notes)?|see also|sources|works cited"
 )
 _LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _GALLERY = re.compile(r"<gallery.*?</gallery>", re.IGNORECASE | re.DOTALL)
 _INNERMOST_TABLE = re.compile(r"\{\|(?:(?!\{\||\|\}).)*\|\}", re.DOTALL)
 _HEADING = re.compile(r"(={1,6})\s*(.*?)\s*\1$")
 _BEHAVIOUR_SWITCH = re.compile(r"__[A-Z]+__")
-# What a caption with markup inside leaves of its image.
+# Remains of an image whose caption contains markup.
 _IMAGE_OPTION = re.compile(r"\|alt=[^|]*|\|?\b\d*x?\d+px\b")
 _QUOTES = re.compile(r"'{2,}")  # '' italic, ''' bold
 _LIST_MARKER = re.compile(r"^[*#:;\s]+")
@@ -55,23 +41,25 @@ _SPACE_BEFORE_POINT = re.compile(r"\s+([,;.])(?=\s|$)")
 
 @dataclass(frozen=True)
 class Article:
-    """One article: its title, and its text as lines (a paragraph, a heading or a list item each)."""
+    """One article. Each line of its text is a paragraph, a heading or a list item."""
 
     title: str
     text: str
 
 
 def load_articles() -> tuple[list[Article], sources.Source]:
-    """The embedded articles in the order of the dump, and the source they come from.
+    """The embedded articles in the order of the dump, and their source. Extraction takes seconds and is cached.
 
-    Extraction takes seconds and is cached (see ``data.cache``).
-
-    Raises:
-        DataUnavailable: gensim or its test data is not installed.
+    Raises DataUnavailable if gensim or its test data is not installed.
     """
     source = sources.load("wikipedia")
     digest = cache.key(source.fingerprint, cache.code_version(__file__), _version("gensim"))
-    stored = cache.cached("articles", digest, lambda: _to_json(extract_articles(source.content)))
+
+    def extracted() -> bytes:
+        articles = [asdict(article) for article in extract_articles(source.content)]
+        return json.dumps(articles, ensure_ascii=False).encode()
+
+    stored = cache.cached("articles", digest, extracted)
     return [Article(**fields) for fields in json.loads(stored)], source
 
 
@@ -81,10 +69,9 @@ def extract_articles(dump: bytes) -> list[Article]:
 
     articles = []
     for title, markup, _ in extract_pages(bz2.BZ2File(io.BytesIO(dump))):
-        if title.partition(":")[0] in IGNORED_NAMESPACES or not markup or _is_redirect(markup):
+        if title.partition(":")[0] in IGNORED_NAMESPACES or not markup:
             continue
-        text = plain_text(markup)
-        if text:
+        if not markup.lstrip().lower().startswith("#redirect") and (text := plain_text(markup)):
             articles.append(Article(title, text))
     return articles
 
@@ -93,8 +80,8 @@ def plain_text(markup: str) -> str:
     """The readable text of one page's wiki markup: lines, a blank line before each heading."""
     from gensim.corpora.wikicorpus import filter_wiki, remove_template
 
-    # gensim gives table cells and gallery entries a line each; without their layout they are noise. Templates
-    # go first, for their ends "|}}" look like the end of a table.
+    # gensim puts each table cell and gallery entry on a line of its own, where it is noise. Templates must go first,
+    # because their end "|}}" looks like the end of a table.
     markup = remove_template(_GALLERY.sub("", _LINE_BREAK.sub(" ", markup)))
     count = 1
     while count:
@@ -103,7 +90,7 @@ def plain_text(markup: str) -> str:
 
 
 def _readable_lines(text: str) -> Iterator[str]:
-    apparatus_level = 0  # the level of the section being left out; 0: none
+    apparatus_level = 0  # level of the section being skipped; 0: none
     for raw in text.splitlines():
         line = raw.strip()
         heading = _HEADING.fullmatch(line)
@@ -111,7 +98,7 @@ def _readable_lines(text: str) -> Iterator[str]:
             level, line = len(heading[1]), heading[2]
             if apparatus_level and level > apparatus_level:
                 continue
-            apparatus_level = level if line.lower() in _APPARATUS else 0
+            apparatus_level = level if _APPARATUS.fullmatch(line.lower()) else 0
         if apparatus_level:
             continue
         line = _cleaned(line)
@@ -129,12 +116,8 @@ def _cleaned(line: str) -> str:
     return _SPACE_BEFORE_POINT.sub(r"\1", _SPACES.sub(" ", line)).strip()
 
 
-def _is_redirect(markup: str) -> bool:
-    return markup.lstrip().lower().startswith("#redirect")
-
-
 def split_of(title: str) -> str:
-    """The split an article belongs to, by ``SPLIT_RULE``: it depends on nothing but the title."""
+    """The split of an article by ``SPLIT_RULE``, which depends on the title alone."""
     bucket = int.from_bytes(hashlib.sha256(title.encode()).digest()[:8], "big") % 100
     if bucket < 90:
         return "train"
@@ -142,17 +125,13 @@ def split_of(title: str) -> str:
 
 
 def split_articles(articles: list[Article]) -> dict[str, list[Article]]:
-    """The articles of each split, ordered by title, whatever the order they come in."""
+    """The articles of each split, sorted by title."""
     ordered = sorted(articles, key=lambda article: article.title)
     return {name: [article for article in ordered if split_of(article.title) == name] for name in SPLITS}
-
-
-def _to_json(articles: list[Article]) -> bytes:
-    return json.dumps([asdict(article) for article in articles], ensure_ascii=False).encode()
 
 
 def _version(distribution: str) -> str:
     try:
         return version(distribution)
-    except PackageNotFoundError:  # on the path without metadata
+    except PackageNotFoundError:  # importable, but installed without metadata
         return "unknown"

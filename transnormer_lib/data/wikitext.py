@@ -1,16 +1,17 @@
-"""WikiText-103: word level as the autoregressive models read it, byte-pair pieces or bytes as the others do.
+"""WikiText-103 in words, for the autoregressive models, and in byte-pair pieces or bytes, for the others.
 
-Two copies of the text exist. ``wikitext-103-v1`` has its rare words replaced by ``<unk>`` and serves the vocabulary
-``wikitext-103-words``; ``wikitext-103-raw-v1`` is the text itself and serves ``gpt2-bpe``, ``bpe-N`` and ``bytes``. A
-data root that holds only the former serves all of them. Whatever differs from the published data stands in the
-corpus' notes and in its name: a sample, the other copy, other byte pairs than GPT-2's.
+Two copies of the text exist. ``wikitext-103-v1``, with rare words replaced by ``<unk>``, is for the vocabulary
+``wikitext-103-words``; ``wikitext-103-raw-v1``, the original text, is for ``gpt2-bpe``, ``bpe-N`` and ``bytes``. If a
+data root holds only the former, it is used for all. The corpus' notes and name state every difference from the
+published data: a sample, the other copy, byte pairs other than GPT-2's.
 
-Lines are tokenised each on its own, as fairseq does; a split's tokens are all its lines one after the other.
+Each line is tokenised separately, as fairseq does; the tokens of a split are those of its lines, concatenated.
 """
 
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from transnormer_lib.data import cache, sources, token_files
@@ -33,37 +34,37 @@ from transnormer_lib.data.words import WordVocabulary
 
 NAME, WORDS, GPT2 = "wikitext-103", "wikitext-103-words", "gpt2-bpe"
 WORD_LEVEL, RAW = "Salesforce/wikitext/wikitext-103-v1", "Salesforce/wikitext/wikitext-103-raw-v1"
-_VERSION = 1  # of what is written into the cache
+_VERSION = 1  # of the cache files
 
 
 def copy_read(vocabulary: str) -> tuple[str, dict[str, str]]:
-    """The data set that ``vocabulary`` is made of on this machine, and how that differs from the published one."""
+    """The data set read for ``vocabulary`` on this machine, and its differences from the published one."""
     if vocabulary == WORDS:
         return WORD_LEVEL, {}
     return (WORD_LEVEL, {"word-level text": "the data root has no raw text"}) if stands_in() else (RAW, {})
 
 
 def stands_in() -> bool:
-    """Whether the word-level text stands in for the raw one: a data root that holds it alone serves all vocabularies.
+    """Whether the word-level text stands in for the raw one, because the data root holds only the former.
 
-    A data root is never completed from elsewhere, so raw text in the Hub's cache changes nothing.
+    A data root is never completed from elsewhere, so raw text in the Hub's cache does not count.
     """
     return sources.in_data_root(WORD_LEVEL) and not sources.in_data_root(RAW)
 
 
 def check_vocabulary(name: str) -> None:
-    """Refuse, with ``ValueError``, what is no vocabulary of this corpus."""
+    """Raise ValueError unless this corpus has the vocabulary ``name``."""
     if name not in (WORDS, GPT2):
         bpe_pieces(name)
 
 
 def load(vocabulary: str) -> TextCorpus:
-    """The corpus in the tokens of ``vocabulary``, made on first use, which takes minutes for the whole text.
+    """The corpus in the tokens of ``vocabulary``. The first use tokenises, which takes minutes for the whole text.
 
     Raises:
         ValueError: no such vocabulary.
         DataUnavailable: the text is not on this machine and cannot be fetched.
-        DataFault: it is damaged.
+        DataFault: a file of the text is damaged or has changed.
     """
     check_vocabulary(vocabulary)
     name, differences = copy_read(vocabulary)
@@ -77,14 +78,13 @@ def load(vocabulary: str) -> TextCorpus:
     for split in sources.SPLITS:
         key = cache.key(_VERSION, digests[split], words.fingerprint, *_code())
         rows = sources.described(name).splits[split].rows
-        tokens[split], tally = token_files.token_file(
-            f"{NAME}-{split}", key, _lines(name, split, words), encode, total=rows
-        )
+        lines = partial(_lines, name, split, isinstance(words, BPEVocabulary))
+        tokens[split], tally = token_files.token_file(f"{NAME}-{split}", key, lines, encode, total=rows)
         counts[split] = SplitCounts(tally.documents, tally.words, tally.bytes, tally.tokens)
         if tally.lines != rows:
             samples.append(f"{split} {tally.lines:,} of {rows:,}")
     if samples:
-        differences["sample"] = f"lines of published ones: {'; '.join(samples)}"
+        differences["sample"] = f"lines of the published ones: {'; '.join(samples)}"
     identity = json.dumps([NAME, name, digests, words.fingerprint], sort_keys=True)
     title = f"{NAME} ({', '.join(differences)})" if differences else NAME
     notes = tuple(f"{what}: {how}" for what, how in differences.items())
@@ -92,17 +92,14 @@ def load(vocabulary: str) -> TextCorpus:
 
 
 def vocabulary(name: str) -> Vocabulary:
-    """The vocabulary ``name`` of :func:`load` alone. The text is read where the vocabulary is learned on it.
-
-    Raises as :func:`load` does.
-    """
+    """The vocabulary ``name`` of :func:`load`; reads the text only to learn the vocabulary. Raises as ``load`` does."""
     check_vocabulary(name)
     copy, _ = copy_read(name)
     return _vocabulary(name, copy, lambda: sources.locate(copy, "train").fingerprint, {})
 
 
 def _vocabulary(vocabulary: str, name: str, digest: Callable[[], str], differences: dict[str, str]) -> Vocabulary:
-    """``digest`` gives that of the training text; it is not asked where another's vocabulary is read from files."""
+    """``digest`` returns that of the training text; it is not called if the vocabulary is read from files."""
     if vocabulary == WORDS:
         key = cache.key(_VERSION, digest(), cache.code_version(words_module.__file__))
         return WordVocabulary(json.loads(cache.cached(WORDS, key, lambda: _count(name))))
@@ -110,7 +107,7 @@ def _vocabulary(vocabulary: str, name: str, digest: Callable[[], str], differenc
         try:
             located = sources.tokenizer_files()
         except DataUnavailable:
-            differences["own byte pairs"] = "learned on this text, for GPT-2's files are not on this machine"
+            differences["own byte pairs"] = "learned on this text because GPT-2's files are not on this machine"
         else:
             vocabulary_file, merges = located.files
             return gpt2_vocabulary(vocabulary_file, merges)
@@ -123,7 +120,7 @@ def _vocabulary(vocabulary: str, name: str, digest: Callable[[], str], differenc
         return BPEVocabulary(definition)
     learned = PaddedBPEVocabulary(definition, GPT2)
     if learned.text_size < pieces:
-        differences["own byte pairs"] += f"; it gives {learned.text_size:,} pieces of {pieces:,}"
+        differences["own byte pairs"] += f"; it yields {learned.text_size:,} of {pieces:,} pieces"
     return learned
 
 
@@ -135,10 +132,10 @@ def _encoder(words: Vocabulary) -> "Callable[[Any], Tokens]":
     return lambda lines: words.encode_all(lines.to_pylist())
 
 
-def _lines(name: str, split: str, words: Vocabulary) -> Callable[[], Iterator[Any]]:
-    # The tokenizers library needs many times the memory of the text that it encodes.
-    rows = 1024 if isinstance(words, BPEVocabulary) else 8192
-    return lambda: (batch.column("text") for batch in sources.batches(name, split, ["text"], rows=rows))
+def _lines(name: str, split: str, byte_pairs: bool) -> Iterator[Any]:
+    # Small batches for byte pairs: the tokenizers library needs many times the memory of its text.
+    batches = sources.batches(name, split, ["text"], rows=1024 if byte_pairs else 8192)
+    return (batch.column("text") for batch in batches)
 
 
 def _count(name: str) -> bytes:
@@ -152,7 +149,7 @@ def _count(name: str) -> bytes:
 
     counts: Counter[str] = Counter()
     lines = 0
-    batches = (batch.column("text") for batch in sources.batches(name, "train", ["text"], rows=8192))
+    batches = _lines(name, "train", byte_pairs=False)
     total = sources.described(name).splits["train"].rows
     for part, read in token_files.bar(token_files.in_order(count, batches), "counting words", total, lambda d: d[1]):
         counts.update(part)
@@ -163,9 +160,8 @@ def _count(name: str) -> bytes:
 
 
 def _train_bpe(name: str, pieces: int, exact: bool) -> bytes:
-    """A BPE of the training text; the library counts words, so its memory follows their variety, not their number."""
-    batches = sources.batches(name, "train", ["text"], rows=1024)
-    texts = (text for batch in batches for text in batch.column("text").to_pylist())
+    """A BPE of the training text, as JSON. The library counts words, so memory depends on the distinct ones."""
+    texts = (text for lines in _lines(name, "train", byte_pairs=True) for text in lines.to_pylist())
     return train_bpe(texts, pieces, exact=exact).to_json().encode()
 
 

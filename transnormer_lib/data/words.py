@@ -1,10 +1,9 @@
-"""A vocabulary of whole words, as WikiText-103 is used: one id for each word of the training text.
+"""A vocabulary of whole words for WikiText-103: one id for each word of the training text.
 
-The number of ids follows from the text. WikiText-103 trains on 267,733 distinct words and ``<unk>``, which its
-authors put for words seen fewer than three times; every line ends in ``</s>``; with these two, the padding and the mask
-there are 267,737 ids. Filled up to a multiple of eight, which suits tensor cores, they are the 267,744 rows of Table
-13, fairseq's dictionary: it has ``<s>`` where this one has the mask. A sample of the text has its own words, counted
-and filled up in the same way.
+The number of ids depends on the text. The training split of WikiText-103 has 267,733 distinct words; its authors
+replaced words seen fewer than three times by ``<unk>``, and every line ends in ``</s>``. With these two, the padding
+and the mask there are 267,737 ids, padded to a multiple of eight for tensor cores: the 267,744 rows of Table 13. This
+is fairseq's dictionary, except that it has ``<s>`` where this one has the mask. A sample of the text has fewer words.
 """
 
 import hashlib
@@ -25,10 +24,10 @@ _MULTIPLE = 8
 
 
 class WordVocabulary(Vocabulary):
-    """Words separated by white space; a line break is the id of ``</s>``, an unknown word that of ``<unk>``.
+    """Words separated by white space; a line break encodes as ``</s>``, an unknown word as ``<unk>``.
 
-    ``decode`` writes lines as WikiText's files have them, a space before the first word and before the line break.
-    It gives the text back where all words are known and are separated like that.
+    ``decode`` writes lines as WikiText's files do, with a space before the first word and before the line break. It
+    restores a text in this layout if all its words are known.
     """
 
     name = "words"
@@ -38,10 +37,10 @@ class WordVocabulary(Vocabulary):
         self._words = list(words)
         self._ids = {word: index for index, word in enumerate(self._words)}
         if len(self._ids) != len(self._words):
-            raise ValueError(f"words: {len(self._words)} given, {len(self._ids)} distinct, must all be distinct")
+            raise ValueError(f"words: must be distinct; {len(self._words)} given, {len(self._ids)} distinct")
         for special in (UNKNOWN, END):
             if special not in self._ids:
-                raise ValueError(f"words: must hold {special!r}")
+                raise ValueError(f"words: must include {special!r}")
         self.text_size = len(self._words)
         self.unknown_id, self.end_id = self._ids[UNKNOWN], self._ids[END]
 
@@ -58,11 +57,10 @@ class WordVocabulary(Vocabulary):
     def fingerprint(self) -> str:
         return hashlib.sha256("\n".join(["words", *self._words]).encode()).hexdigest()
 
-    @cached_property
-    def byte_lengths(self) -> NDArray[np.int64]:
+    def _text_byte_lengths(self) -> list[int]:
         lengths = [1 + len(word.encode()) for word in self._words]
         lengths[self.end_id] = len(b" \n")
-        return np.array(lengths + [0] * (self.size - self.text_size))
+        return lengths
 
     def encode(self, text: str) -> Tokens:
         text.encode()  # refuses lone surrogates, as the other vocabularies do
@@ -74,7 +72,7 @@ class WordVocabulary(Vocabulary):
         return np.array(ids, np.int32)
 
     def encode_lines(self, lines: "pa.Array") -> Tokens:
-        """The ids [T] of lines of text, each without or with its line break; faster than :meth:`encode`."""
+        """The ids [T] of lines of text, with or without their line breaks; faster than :meth:`encode`."""
         flat, counts = split_words(lines)
         encoded = flat.dictionary_encode()
         known = np.array([self._ids.get(word, self.unknown_id) for word in encoded.dictionary.to_pylist()], np.int32)
@@ -90,20 +88,20 @@ class WordVocabulary(Vocabulary):
 
 
 def split_words(lines: "pa.Array") -> "tuple[Any, NDArray[np.int64]]":
-    """All words of the lines one after the other, and the number [L] of each line's words."""
+    """All words of the lines in order, and the number of words per line [L]."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     lists = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(lines.cast(pa.large_string())))
     words = lists.flatten()
-    there = pc.not_equal(words, "")  # a blank line gives one empty word
-    kept = np.concatenate([[0], np.cumsum(there.to_numpy(zero_copy_only=False))])
+    filled = pc.not_equal(words, "")  # a blank line gives one empty word
+    kept = np.concatenate([[0], np.cumsum(filled.to_numpy(zero_copy_only=False))])
     ends = np.concatenate([[0], np.cumsum(pc.list_value_length(lists).to_numpy())])
-    return words.filter(there), np.diff(kept[ends])
+    return words.filter(filled), np.diff(kept[ends])
 
 
 def words_by_frequency(counts: Mapping[str, int], lines: int) -> list[str]:
-    """The words, the most frequent first, equal ones by their text; ``</s>`` stands for each of the ``lines``."""
+    """The words, most frequent first, ties by their text; ``</s>`` counts once for each of the ``lines``."""
     every = {**counts, END: counts.get(END, 0) + lines}
     every.setdefault(UNKNOWN, 0)
     return sorted(every, key=lambda word: (-every[word], word))

@@ -1,4 +1,4 @@
-"""What data a preset needs, whether it is here, and whether it is right: ``transnormer data``."""
+"""The data that a preset needs, where they are, and whether they are valid: ``transnormer data``."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,26 +17,26 @@ _TOKENIZER = hub.GPT2.repository
 
 @dataclass(frozen=True)
 class Entry:
-    """One data set, or one split of it, as it is on this machine."""
+    """One data set, or one split of it, on this machine."""
 
     name: str
-    split: str  # "" where the data set has none
+    split: str  # "" if the data set has none
     needed_by: tuple[str, ...]  # notebooks
-    bytes: int  # as published, where the data set is not embedded
+    bytes: int  # as published, unless the data set is embedded
     licence: str
     revision: str
-    place: str  # "embedded", "data root" or "Hub"; "wrong" where its files are faulty, "" where it is absent
+    place: str  # "embedded", "data root" or "Hub"; "wrong" if a file is faulty, "" if absent
     reason: str  # why it is absent, or what is wrong
-    fingerprint: str  # sha256, hex; "" where it was not asked for
-    note: str = ""  # what it serves for beside what it is
+    fingerprint: str  # sha256, hex; "" if not requested
+    note: str = ""  # what else it is used for
 
 
 def needs(project: Project, preset: str, notebooks: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The data sets that the preset's notebooks name in their parameters, each with the notebooks.
 
-    Read are parameters whose names hold ``corpus``, each with the vocabulary of the like name (``base_corpus`` and
-    ``base_vocabulary``), and those whose names hold ``task``; what a vocabulary of byte pairs is learned on is needed
-    too. Tasks that are generated need nothing.
+    This reads parameters whose names contain ``corpus``, each with the vocabulary of the matching name (``base_corpus``
+    and ``base_vocabulary``), and those whose names contain ``task``. Vocabularies of byte pairs also need the text on
+    which they are learned. Generated tasks need nothing.
     """
     found: dict[str, list[str]] = {}
     for notebook in notebooks:
@@ -53,7 +53,7 @@ def _needed(values: Mapping[str, Any]) -> list[str]:
             vocabulary = str(values.get(key.replace("corpus", "vocabulary"), values.get("vocabulary", "bytes")))
             found.update(name for word in _words(value) for name in _corpus(word, vocabulary))
         elif "task" in key:
-            # A classifier has the vocabulary of the model that it starts from.
+            # A classifier uses the vocabulary of its pre-trained model.
             vocabulary, corpus = (
                 values.get(f"base_{name}", values.get(name, default))
                 for name, default in (("vocabulary", "bytes"), ("corpus", None))
@@ -63,9 +63,9 @@ def _needed(values: Mapping[str, Any]) -> list[str]:
 
 
 def entries(needed: dict[str, tuple[str, ...]] | None, *, hashed: bool = False) -> list[Entry]:
-    """What is known of these data sets (default: all), split by split. Opens no connection.
+    """The state of these data sets (default: all), split by split, without a connection.
 
-    ``hashed`` computes the fingerprints that are not recorded yet.
+    ``hashed`` computes the fingerprints not recorded yet.
     """
     by = needed if needed is not None else dict.fromkeys([*_EMBEDDED, *hub.DATASETS, _TOKENIZER], ())
     return [entry for name in by for entry in _entries(name, by[name], hashed)]
@@ -73,13 +73,11 @@ def entries(needed: dict[str, tuple[str, ...]] | None, *, hashed: bool = False) 
 
 def listing(rows: Sequence[Entry], heading: str) -> str:
     """The entries as lines of text."""
-    lines = [heading]
-    root = sources.data_root()
-    lines.append(f"data root: {root if root is not None else 'none (TRANSNORMER_DATA_ROOT is not set)'}")
+    lines = [heading, f"data root: {sources.data_root() or 'none (TRANSNORMER_DATA_ROOT is not set)'}"]
     width = max((len(_label(row)) for row in rows), default=0)
     for row in rows:
         revision = f"  at {row.revision[:12]}" if row.revision else ""
-        unpinned = " (not pinned: the first reading is recorded)" if row.revision == hub.MOVING else ""
+        unpinned = " (not pinned; the first read is recorded)" if row.revision == hub.MOVING else ""
         digest = f"  sha256 {row.fingerprint[:16]}" if row.fingerprint else ""
         lines.append(
             f"{row.place or 'absent':10} {_label(row):{width}} {_size(row.bytes):>9}  {row.licence}{revision}{unpinned}"
@@ -97,7 +95,7 @@ def as_json(rows: Iterable[Entry]) -> list[dict[str, Any]]:
 
 
 def fetch(needed: dict[str, tuple[str, ...]] | None) -> int:
-    """Bring what is absent from the Hub into its cache. Returns the exit code: 1 where something stayed absent."""
+    """Download absent data from the Hub into its cache. Returns the exit code: 1 if anything is still absent."""
     failed = 0
     for row in entries(needed):
         if row.place:
@@ -112,18 +110,18 @@ def fetch(needed: dict[str, tuple[str, ...]] | None) -> int:
 
 
 def check(needed: dict[str, tuple[str, ...]] | None, *, accept: bool = False) -> int:
-    """Read everything that is here and hold it against its fingerprint, its columns and its labels.
+    """Read all data that are here and check their fingerprints, columns and labels.
 
-    Returns the exit code: 1 where something is wrong, or where something that ``needed`` names is absent.
+    Returns the exit code: 1 if anything is wrong, or if anything named in ``needed`` is absent.
     """
     wrong = 0
     for row in entries(needed):
         label = _label(row)
+        if not row.place:
+            wrong += needed is not None
+            print(f"absent     {label}: {row.reason}", flush=True)
+            continue
         try:
-            if not row.place:
-                wrong += needed is not None
-                print(f"absent     {label}: {row.reason}", flush=True)
-                continue
             print(f"right      {label}: {_read(row, accept)}", flush=True)
         except (DataUnavailable, DataFault) as problem:
             wrong += 1
@@ -168,7 +166,7 @@ def _entries(name: str, by: tuple[str, ...], hashed: bool) -> Iterator[Entry]:
         return
     dataset = hub.DATASETS[name]
     stands_in = name == wikitext.WORD_LEVEL and wikitext.stands_in()
-    note = f"word-level text, stands in for {wikitext.RAW} too, which the data root lacks" if stands_in else ""
+    note = f"word-level text, also stands in for {wikitext.RAW}, which the data root lacks" if stands_in else ""
     for split, described in dataset.splits.items():
         place, reason, digest = _whereabouts(name, split, hashed)
         yield Entry(name, split, by, described.size, dataset.licence, dataset.revision, place, reason, digest, note)
@@ -185,14 +183,14 @@ def _whereabouts(name: str, split: str, hashed: bool) -> tuple[str, str, str]:
 
 
 def _corpus(word: str, vocabulary: str) -> list[str]:
-    """The data sets that the corpus ``word`` is, in the tokens of ``vocabulary``; none where it is no corpus."""
+    """The data sets that the corpus ``word`` in the tokens of ``vocabulary`` needs; none if it is not a corpus."""
     if word == wikitext.NAME:
         return [wikitext.copy_read(vocabulary)[0], *([_TOKENIZER] if vocabulary == wikitext.GPT2 else [])]
     return [word] if word in _EMBEDDED else []
 
 
 def _task(word: str, vocabulary: str, corpus: str | None) -> list[str]:
-    """The data sets that the task ``word`` is made of, and those of its vocabulary; none where it is no task."""
+    """The data sets that the task ``word`` and its vocabulary need; none if it is not a task."""
     if word not in tasks.task_names():
         return []
     task = tasks.task_definition(word)
@@ -204,7 +202,7 @@ def _task(word: str, vocabulary: str, corpus: str | None) -> list[str]:
 
 
 def _words(value: Any) -> Iterator[str]:
-    """Every string in a parameter's value, the keys of mappings too."""
+    """Every string in a parameter's value, including the keys of mappings."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from transnormer_lib.data import classification_batches
 from transnormer_lib.data.batches import Batch, Sampler, causal_batches, masked_batches
-from transnormer_lib.data.text import TextCorpus, load_text_corpus
+from transnormer_lib.data.corpora import load_text_corpus
+from transnormer_lib.data.text import TextCorpus
 from transnormer_lib.models.classifier import build_classifier, count_classifier_parameters, with_head
 from transnormer_lib.models.language_model import build_model, count_parameters
 from transnormer_lib.training.config import DataConfig, RunConfig, RunRefused

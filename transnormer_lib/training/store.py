@@ -164,7 +164,7 @@ def _fingerprint(data: DataConfig) -> str:
 @lru_cache
 def _data_fingerprint(data: str) -> str:
     """The fingerprint of the task or the text that a ``DataConfig``, as JSON, names."""
-    from transnormer_lib.data.text import load_text_corpus
+    from transnormer_lib.data.corpora import load_text_corpus
     from transnormer_lib.training.setup import load_task_data
 
     config = from_plain(DataConfig, json.loads(data))

@@ -74,8 +74,8 @@ def model(name: str, parameters: LanguageModelParameters, **fields: Any) -> Mode
 
     ``layers`` are those of the models with feed-forward parts; FLASH has more of its blocks in proportion.
     """
+    from transnormer_lib.data.corpora import corpus_vocabulary_size
     from transnormer_lib.data.sources import in_data_root
-    from transnormer_lib.data.text import corpus_vocabulary_size
     from transnormer_lib.data.wikitext import WORD_LEVEL
 
     kind: Kind = "decoder" if parameters.task == "causal" else "encoder"
@@ -173,7 +173,7 @@ def bits_of(record: Mapping[str, Any]) -> float:
 
 def corpus(parameters: LanguageModelParameters) -> "TextCorpus":
     """The text that the notebook's models are trained and measured on."""
-    from transnormer_lib.data.text import load_text_corpus
+    from transnormer_lib.data.corpora import load_text_corpus
 
     return load_text_corpus(parameters.corpus, parameters.vocabulary)
 

@@ -1,0 +1,57 @@
+"""The text corpora by name: the embedded Wikipedia articles and WikiText-103.
+
+``load_text_corpus("wikipedia", "bytes")`` takes well under a second once the cache is warm.
+"""
+
+from functools import lru_cache
+
+from transnormer_lib.checks import check_choice
+from transnormer_lib.data import wikipedia, wikitext
+from transnormer_lib.data.text import TextCorpus, build_corpus
+from transnormer_lib.data.vocabulary import Vocabulary, bpe_pieces, vocabulary_size
+
+CORPORA = ("wikipedia", wikitext.NAME)
+
+
+@lru_cache(maxsize=4)
+def load_text_corpus(name: str = "wikipedia", vocabulary: str = "bytes") -> TextCorpus:
+    """The corpus ``name`` in the tokens of ``vocabulary``: ``bytes``, or ``bpe-N``, learned from train.
+
+    ``wikitext-103`` also has ``wikitext-103-words`` and ``gpt2-bpe``; its tokens are mapped files (``wikitext``).
+
+    Raises:
+        ValueError: no such corpus or vocabulary.
+        DataUnavailable: the corpus is not on this machine and cannot be fetched.
+        DataFault: a file of the corpus is damaged or has changed.
+    """
+    check_choice("name", name, CORPORA)
+    if name == wikitext.NAME:
+        return wikitext.load(vocabulary)
+    bpe_pieces(vocabulary)  # refuses a wrong name before the work begins
+    articles, source = wikipedia.load_articles()
+    documents = {
+        split: [f"{article.title}\n\n{article.text}\n\n\n" for article in members]
+        for split, members in wikipedia.split_articles(articles).items()
+    }
+    return build_corpus(name, documents, vocabulary, source.fingerprint, wikipedia.SPLIT_RULE)
+
+
+def load_vocabulary(name: str, vocabulary: str) -> Vocabulary:
+    """``load_text_corpus(name, vocabulary).vocabulary``, without tokenising WikiText-103. Raises the same errors."""
+    if name == wikitext.NAME:
+        return wikitext.vocabulary(vocabulary)
+    return load_text_corpus(name, vocabulary).vocabulary
+
+
+def corpus_vocabulary_size(name: str, vocabulary: str, *, published: bool = False) -> int:
+    """The number of ids of ``load_vocabulary(name, vocabulary)``, without tokenising.
+
+    A sample of WikiText-103 has fewer words than the published text. They are counted unless ``published``.
+
+    Raises:
+        ValueError: no such vocabulary.
+        DataUnavailable: the words cannot be counted because the text is not on this machine.
+    """
+    if (name, vocabulary) == (wikitext.NAME, wikitext.WORDS) and not published:
+        return load_vocabulary(name, vocabulary).size
+    return vocabulary_size(vocabulary)
