@@ -1,4 +1,4 @@
-"""What the named architectures and the two recipes are made of."""
+"""What the named architectures and the two recipes consist of."""
 
 from dataclasses import fields, replace
 
@@ -95,7 +95,7 @@ def test_learned_angles_are_one_set_per_layer_and_shared_by_the_heads() -> None:
 
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])
-def test_epsilon_stands_outside_the_root_in_every_norm_of_the_released_transnormer(kind: str) -> None:
+def test_epsilon_is_outside_the_root_in_every_norm_of_the_released_transnormer(kind: str) -> None:
     from transnormer_lib.attention import RMSNorm
 
     for recipe, placement in (("paper", "inside"), ("released", "outside")):
@@ -186,8 +186,8 @@ def test_an_arrangement_that_does_not_fit_is_refused(fields: dict, message: str)
         published("transnormer-t2", "decoder", **fields)
 
 
-def test_a_block_stands_beside_nothing() -> None:
-    with pytest.raises(ValueError, match=r"attention='flash\+flash': only attentions can stand side by side"):
+def test_a_block_is_refused_beside_another_mechanism() -> None:
+    with pytest.raises(ValueError, match=r"attention='flash\+flash': only attentions can be side by side"):
         build_model(replace(published("flash", "decoder", arrangement="parallel"), vocab_size=5), seed=0)
 
 
