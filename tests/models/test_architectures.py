@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
+from transnormer_lib.attention import RMSNorm
 from transnormer_lib.models.architectures import architecture, depth, names, published
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.language_model import build_model, count_parameters
@@ -96,8 +97,6 @@ def test_learned_angles_are_one_set_per_layer_and_shared_by_the_heads() -> None:
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])
 def test_epsilon_is_outside_the_root_in_every_norm_of_the_released_transnormer(kind: str) -> None:
-    from transnormer_lib.attention import RMSNorm
-
     for recipe, placement in (("paper", "inside"), ("released", "outside")):
         config = architecture(
             "transnormer-t1",

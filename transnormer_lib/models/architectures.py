@@ -135,8 +135,7 @@ def architecture(
 ) -> ModelConfig:
     """The config of an architecture or a registered mechanism by name; ``fields`` override single fields.
 
-    Decoders are pre-norm with sinusoidal positions, encoders post-norm with learned ones (Section 5.1 and the
-    released archs).
+    Decoders are pre-norm with sinusoidal positions, encoders post-norm with learned ones (Section 5.1, released archs).
 
     ``arrangement`` lays the two mechanisms out over the layers:
       - ``stages``: the early one in the first ``early`` layers (default: half, rounded down), the late one in the
@@ -151,9 +150,9 @@ def architecture(
         it. An encoder has attention dropout 0.1 in every mechanism with an attention matrix, DiagAttention included.
         FLASH divides by its chunk size and FLASH-quad by ``max_length``, whatever the number of tokens seen.
 
-    ``flash`` and ``flash-quad`` need more layers (:func:`depth`). Their encoder's LayerNorm is the released arch's
-    default norm; only with it does the parameter count match Table 5. Our pre-norm encoder's final norm, and two
-    vectors per layer that the release learns to no effect, are too small to show in the printed digits.
+    ``flash`` and ``flash-quad`` need more layers (:func:`depth`). Their encoder has LayerNorm, the released arch's
+    default, because only with it does the parameter count match Table 5. (Too small to show there: our encoder's final
+    norm, and two vectors per layer that the release learns to no effect.)
 
     Raises ``ValueError`` for an unknown name, recipe or arrangement, for an ``early`` out of range or without stages,
     and for fields that do not fit.
@@ -184,9 +183,8 @@ def architecture(
         values["attention_dropout"] = 0.1
     if released and transnormer:
         values |= {"rotary": "lrpe", "activation": "identity", "norm_eps_placement": "outside"}
-    return ModelConfig(
-        kind=kind, vocab_size=vocab_size, max_length=max_length, dim=dim, heads=heads, **(values | fields)
-    )
+    size = {"vocab_size": vocab_size, "max_length": max_length, "dim": dim, "heads": heads}
+    return ModelConfig(kind=kind, **size, **(values | fields))
 
 
 def _stack(row: Architecture, layers: int, arrangement: str, early: int | None) -> Sequence[tuple[Layer, ...]]:

@@ -83,7 +83,7 @@ def generate(
     if max_new_tokens == 0:
         return [prompt.new_empty(0) for prompt in prompts]
     lengths = [len(prompt) for prompt in prompts]
-    read = min(lengths)
+    read = min(lengths)  # tokens so far
     made: list[list[int]] = [[] for _ in prompts]
     done = [False] * len(prompts)
     was_training = model.training

@@ -84,6 +84,6 @@ def _uniform(parent: nn.Module, generator: torch.Generator | None) -> None:
 
 
 def _xavier(projection: nn.Module, gain: float, generator: torch.Generator | None) -> None:
-    if isinstance(projection, nn.Linear):  # attentions side by side have one output projection, their layer's
+    if isinstance(projection, nn.Linear):  # one attention of several has no output projection of its own
         nn.init.xavier_uniform_(projection.weight, gain=gain, generator=generator)
         nn.init.zeros_(projection.bias)
