@@ -1,11 +1,11 @@
-"""Triton kernels of the TransNormer companion. Imports torch and triton, nothing of ours.
+"""Triton kernels of the TransNormer companion. They import torch and triton only.
 
 - ``norm_attention``: NormAttention and the scaled linear attention it replaces, forward and backward.
-- ``norm_attention_step``: one more token, with the state updated in place.
+- ``norm_attention_step``: the next token, with the state updated in place.
 - ``diag_attention``: softmax or ReLA attention inside blocks, forward and backward.
 
-All take q, k, v as [batch, length, heads, head_dim] on a CUDA device; with TRITON_INTERPRET=1 in the environment before
-the import, on a CPU, to check them.
+All take q, k, v as [batch, length, heads, head_dim] on a CUDA device. To check them on a CPU, set TRITON_INTERPRET=1
+before the import.
 """
 
 from transnormer_kernels.diag_attention import diag_attention

@@ -1,4 +1,4 @@
-"""What the kernels accept: one clear line, naming the argument, its value and the rule, for everything else."""
+"""The kernels' argument checks. An error is one line that names the argument, its value and the rule."""
 
 import math
 
@@ -23,7 +23,7 @@ def check_positive(name: str, value: object) -> None:
 
 
 def check_qkv(q: Tensor, k: Tensor, v: Tensor, shape: str = "[B, N, H, D]") -> None:
-    """Refuse q, k, v that do not fit together, or have a head dimension or dtype without a kernel."""
+    """Refuse q, k, v that do not match, and a head dimension or dtype that no kernel supports."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.ndim != shape.count(",") + 1 or 0 in x.shape:
             raise ValueError(f"{name}.shape={tuple(x.shape)}: must be {shape}, none of them zero")
@@ -40,7 +40,7 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor, shape: str = "[B, N, H, D]") -> N
 
 
 def check_device(x: Tensor, kernel: object) -> None:
-    """Refuse tensors where ``kernel`` cannot run: a GPU compiles it, Triton's interpreter runs it on a CPU."""
+    """Refuse a device on which ``kernel`` cannot run: compiled it needs a GPU, interpreted a CPU."""
     interpreted = not isinstance(kernel, JITFunction)
     if x.device.type != ("cpu" if interpreted else "cuda") and x.device.type != "meta":
         rule = (
@@ -50,7 +50,7 @@ def check_device(x: Tensor, kernel: object) -> None:
     if interpreted and x.dtype == torch.bfloat16:
         raise TypeError("q.dtype=torch.bfloat16: Triton's interpreter computes it wrongly; use float16 or float32")
     if not interpreted and x.dtype == torch.float64:
-        raise TypeError("q.dtype=torch.float64: runs under TRITON_INTERPRET=1 alone, to check the kernels")
+        raise TypeError("q.dtype=torch.float64: runs only under TRITON_INTERPRET=1, to check the kernels")
 
 
 def check_padding(padding: Tensor | None, q: Tensor) -> None:
@@ -65,7 +65,7 @@ def check_padding(padding: Tensor | None, q: Tensor) -> None:
 
 
 def check_rotation(theta: Tensor | None, reflection: Tensor | None, q: Tensor) -> None:
-    """Refuse angles that are not [D/2] and a reflection that is not [D], or on another device than q."""
+    """Refuse angles other than [D/2] and a reflection other than [D], on q's device."""
     for name, x, size in (("theta", theta, q.shape[-1] // 2), ("reflection", reflection, q.shape[-1])):
         if x is None:
             continue

@@ -1,7 +1,7 @@
-"""How each kernel is launched: a static table, so that nothing is tuned, and nothing compiled anew, at run time.
+"""How each kernel is launched: a static table, so that nothing is tuned or recompiled at run time.
 
-Keyed on the kernel, the head dimension as tiles hold it and the size of a number; never on a length.
-``static_analysis`` compiles every entry and counts its registers.
+The keys are kernel, padded head dimension and bytes per number, never a length. ``static_analysis`` compiles every
+entry and counts its registers.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ import triton
 
 
 class Configuration(NamedTuple):
-    """Rows of a tile, columns of what one program makes, and Triton's launch options."""
+    """Rows of a tile, columns of a program's result, and Triton's launch options."""
 
     rows: int
     warps: int
@@ -20,22 +20,22 @@ class Configuration(NamedTuple):
 
 
 def tile_width(head_dim: int) -> int:
-    """The head dimension filled up to what a tile holds: 64 or 128."""
+    """The head dimension padded to a tile's width, 64 or 128."""
     return 64 if head_dim <= 64 else 128
 
 
 def sum_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What everything is summed in: float32, and float64 for float64."""
+    """The dtype of all sums: float32, or float64 for float64 inputs."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def precision(dtype: torch.dtype) -> str:
-    """``input_precision`` of a product: three TF32 products make up one of float32."""
+    """``input_precision`` of a product; a float32 product is made of three TF32 products."""
     return "tf32x3" if dtype == torch.float32 else "ieee"
 
 
-# (kernel, tile width, bytes per number) or, where a rotation or a denominator asks for more registers than there are,
-# (kernel, tile width, bytes per number, how many of the two).
+# (kernel, tile width, bytes per number), with a fourth number where a rotation or a denominator needs more registers
+# than the entry leaves: how many of the two there are.
 _TABLE: dict[tuple[str, int, int] | tuple[str, int, int, int], Configuration] = {
     ("segment_states", 64, 2): Configuration(64, 4, 3),
     ("segment_states", 128, 2): Configuration(64, 8, 2),
@@ -50,7 +50,7 @@ _TABLE: dict[tuple[str, int, int] | tuple[str, int, int, int], Configuration] = 
     ("gradients", 64, 2, 2): Configuration(32, 8, 1),
     ("gradients", 128, 2): Configuration(64, 8, 1),
     ("gradients", 128, 2, 1): Configuration(32, 8, 1),
-    # three TF32 products for one of float32 take many registers
+    # the three TF32 products of a float32 product need many registers
     ("segment_states", 64, 4): Configuration(32, 4, 1),
     ("segment_states", 128, 4): Configuration(32, 8, 1),
     ("outputs", 64, 4): Configuration(16, 4, 1, part=32),
@@ -60,7 +60,7 @@ _TABLE: dict[tuple[str, int, int] | tuple[str, int, int, int], Configuration] = 
     ("segment_gradients", 128, 4): Configuration(32, 8, 1),
     ("gradients", 64, 4): Configuration(16, 4, 1, part=32),
     ("gradients", 128, 4): Configuration(16, 8, 1, part=32),
-    # up to 64 tokens a block, and beyond
+    # up to 64 tokens a block; "wide": more
     ("diag_outputs", 64, 2): Configuration(64, 4, 1),
     ("diag_outputs", 128, 2): Configuration(64, 4, 1),
     ("diag_outputs_wide", 64, 2): Configuration(128, 8, 1),
@@ -83,7 +83,7 @@ _TABLE: dict[tuple[str, int, int] | tuple[str, int, int, int], Configuration] = 
 def configuration(kernel: str, head_dim: int, dtype: torch.dtype, extras: int = 0) -> Configuration:
     """The table's entry; ``extras`` counts the rotation and the denominator.
 
-    Under the interpreter, where tiles cost and not registers, every dtype takes the wider entries of two bytes.
+    The interpreter uses the wider two-byte entries for every dtype: there tiles are slow, and registers do not matter.
     """
     narrow = dtype == torch.float32 and not triton.knobs.runtime.interpret
     key = (kernel, tile_width(head_dim), 4 if narrow else 2)
@@ -94,5 +94,5 @@ def configuration(kernel: str, head_dim: int, dtype: torch.dtype, extras: int = 
 
 
 def entries() -> dict[tuple[str, int, int] | tuple[str, int, int, int], Configuration]:
-    """The whole table, by (kernel, tile width, bytes per number) and, where there are such, the number of extras."""
+    """The whole table, by (kernel, tile width, bytes per number) and, in some keys, the number of extras."""
     return dict(_TABLE)

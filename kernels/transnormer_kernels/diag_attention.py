@@ -1,4 +1,4 @@
-"""DiagAttention on [B, N, H, D] as a PyTorch operator around ``diag_kernels``, which derives it."""
+"""DiagAttention on [B, N, H, D] as a PyTorch operator; ``diag_kernels`` derives and computes it."""
 
 from typing import Any, Literal
 
@@ -44,16 +44,16 @@ def diag_attention(
     theta: Tensor | None = None,
     reflection: Tensor | None = None,
 ) -> Tensor:
-    """o [B, N, H, D] of q, k, v [B, N, H, D]: attention inside blocks of ``block_size`` tokens, 1 to 128 of them.
+    """o [B, N, H, D] of q, k, v [B, N, H, D]: attention inside blocks of ``block_size`` tokens, from 1 to 128.
 
     Section 4.3 of "The Devil in Linear Transformer". T2: ``softmax`` without a norm. T1: ``rela``, the ReLU of the
     scores, and RMSNorm without gain over the H·D numbers of a token (``norm="embedding"``), with ε ``inside`` the root
-    (Definition D.1) or ``outside`` (as released). Scores are scaled by D^{-1/2}. A last, shorter block stands for
-    itself; no key is invented for it.
+    (Definition D.1) or ``outside`` (as released). Scores are scaled by D^{-1/2}. The last block may be shorter; it is
+    not padded with keys.
 
-    ``key_padding_mask`` [B, N] is True on padding: such a key contributes nothing, whatever its content. A query that
-    may see no key gets zeros. ``theta`` [D/2] (radians per token, learnable) turns neighbouring pairs of q and k by
-    their place in the block, ``reflection`` [D] reflects them first (LRPE).
+    ``key_padding_mask`` [B, N] is True on padding: such a key contributes nothing, whatever its content. A query
+    without a visible key gets zeros. ``theta`` [D/2] (radians per token, learnable) rotates neighbouring pairs of q and
+    k by their position in the block; ``reflection`` [D] reflects q and k first (LRPE).
 
     Head dimensions 16, 32, 64, 80, 96 and 128, any length; bfloat16, float16 and float32, summed in float32, on a
     CUDA device; in float32 a block of more than 64 tokens takes a head dimension of at most 64. Differentiable once in
@@ -83,13 +83,13 @@ def diag_attention(
 
 
 def _aligned(x: Tensor) -> Tensor:
-    """x with a last stride of 1 and others that let sixteen bytes be loaded at once."""
+    """x with a last stride of 1 and other strides that allow 16-byte loads."""
     fits = x.stride(-1) == 1 and all(step % 16 == 0 for step in x.stride()[:-1])
     return x if fits else x.contiguous()
 
 
 class _Call:
-    """What both operators hand to their kernel."""
+    """The arguments that both operators pass to their kernel."""
 
     def __init__(
         self, kernel: str, q: Tensor, k: Tensor, v: Tensor, block_size: int, scores: str, causal: bool, norm: str,
@@ -122,7 +122,7 @@ class _Call:
         }  # fmt: skip
 
     def strides(self, *others: Tensor) -> tuple[int, ...]:
-        """Of batch, token and head, for q, k, v and ``others``."""
+        """The strides of batch, token and head, for q, k, v and ``others``."""
         return tuple(step for x in (self.q, self.k, self.v, *others) for step in x.stride()[:3])
 
 
@@ -131,7 +131,7 @@ def _diag_attention(
     q: Tensor, k: Tensor, v: Tensor, block_size: int, scores: str, causal: bool, norm: str, eps: float,
     eps_placement: str, padding: Tensor | None, theta: Tensor | None, reflection: Tensor | None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(o, r of each token where there is a norm)."""
+    """(o, r of each token); without a norm r is empty."""
     call = _Call("diag_outputs", q, k, v, block_size, scores, causal, norm, padding, theta, reflection)
     batch, length, heads, head_dim = q.shape
     normed, half = norm == "embedding", q.dtype == torch.float16

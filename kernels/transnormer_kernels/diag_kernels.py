@@ -1,29 +1,29 @@
 """Kernels of DiagAttention, forward and backward, tile by tile.
 
 Section 4.3 of "The Devil in Linear Transformer", for one head: a query sees the keys of its own block of W tokens. i
-counts queries and j keys; A_ij is 1 where i and j share a block, j is no padding and, if causal, j ≤ i; else 0. With
+numbers queries and j keys. A_ij is 1 if i and j share a block, j is not padding and, if causal, j ≤ i; else 0. With
 c = D^{-1/2}
 
     s_ij = c q_i·k_j        softmax (T2):  p_ij = A_ij e^{s_ij} / Σ_l A_il e^{s_il}
     t_i = Σ_j p_ij v_j      rela (T1):     p_ij = A_ij max(s_ij, 0)
 
-A tile is T = 64 or 128 tokens and holds R = ⌊T/W⌋·W of them, whole blocks: Q, K, V [T, D], rows beyond R or N zero. One
-program does one tile of one head and needs nothing else, since A vanishes between tiles:
+A tile has T = 64 or 128 rows, of which the first R = ⌊T/W⌋·W hold whole blocks: Q, K, V [T, D], rows beyond R or N
+zero. Each program computes one tile of one head independently, since A is zero between tiles:
 
     S = c Q K^T [T, T]        P = softmax(S) or relu(S) where A, else 0        T = P V
 
-q, k, v are read once and o is written once: 4·D numbers per token and head. A row of A that is all zero gives p = 0 and
-t = 0. Without a norm o = t. With RMSNorm over the embedding o = t and Σ t² goes to ``squares``: r needs all heads, see
-``rows``; ``PRESCALE`` (float16) divides t by the root of its head's mean of squares, so that it does not overflow.
+q, k, v are read once and o is written once: 4·D numbers per token and head. If a row of A is all zero, p = 0 and t = 0.
+The kernel writes o = t. With RMSNorm over the embedding it also writes Σ t² to ``squares``, and ``rows`` applies the
+norm over all heads; ``PRESCALE`` (float16) divides t by its head's root mean square, so that it does not overflow.
 
-Backward, also one program per tile. Only S is formed again, as K Q^T, keys down and queries across, because dk and dv
-are sums over queries: no product takes the transpose of another one's result (Triton from 3.4.0 up to 3.7.0
-miscompiles that on Hopper). With g = ∂L/∂o
+The backward pass also runs one program per tile. It recomputes only S, transposed as K Q^T (rows are keys, columns
+queries), because dk and dv are sums over queries: so no product takes the transpose of another product's result, which
+Triton from 3.4.0 up to 3.7.0 miscompiles on Hopper. With g = ∂L/∂o
 
     no norm      dt_i = g_i                      α_i = 1
     embedding    dt_i = g_i + (β_i/α_i) o_i      since ∂L/∂t_i = α_i g_i + β_i o_i = α_i dt_i, ``rows.row_gradients``
 
-where α_i, 1e8 for a row of zeros with ε outside the root, multiplies P and dP, not dt, which a half dtype must hold:
+α_i may be 1e8 (a row of zeros, ε outside the root), so it multiplies P and dP, not dt, which may have a half dtype:
 
     dv_j = Σ_i p_ij α_i dt_i                                       dV   = (P ⊙ α)^T dT
     dp_ij = α_i dt_i·v_j                                           dP^T = (V dT^T) ⊙ α
@@ -32,14 +32,14 @@ where α_i, 1e8 for a row of zeros with ε outside the root, multiplies P and dP
     dq_i = c Σ_j ds_ij k_j                                         dQ^T = c K^T dS^T      [D, T]
     dk_j = c Σ_i ds_ij q_i                                         dK   = c dS^T Q
 
-Nothing of the forward pass is kept for softmax: a block's sums are taken anew. q, k, v, g are read once and dq, dk, dv
-written once, 7·D numbers, and with the norm o is read as well.
+The forward pass saves nothing for softmax; its sums are recomputed. q, k, v, g are read once and dq, dk, dv written
+once, 7·D numbers; with the norm o is read as well.
 
-A rotation turns q and k by their place in the block, i mod W, before S: q' = turn(reflect(q)). Then dq = reflect(turn
-back(dq')), and with ∂L/∂angle of each row and pair of features, θ_m has the gradient Σ (i mod W) ∂L/∂angle_im.
+LRPE rotates q and k by their position in the block, i mod W, before S: q' = turn(reflect(q)). Then dq = reflect(turn
+back(dq')), and with ∂L/∂angle of each row and pair of features, the gradient of θ_m is Σ (i mod W) ∂L/∂angle_im.
 
-A tile's blocks meet in products, where a weight of 0 does not silence a NaN: padding's keys and values are zeroed, but
-a NaN or an infinity in a real token may show in the other blocks of its tile.
+The blocks of a tile share products, in which a weight of 0 does not remove a NaN. Keys and values of padding are set to
+zero, but a NaN or an infinity in a real token may spread to the other blocks of its tile.
 """
 
 import triton
@@ -54,7 +54,7 @@ _LOG2_E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def place(TILES, H, R: tl.constexpr, T: tl.constexpr, N):
-    """(batch index, head, first row, which of T rows [T] hold a token) of this program; heads vary fastest."""
+    """(batch index, head, first row, which of the T rows hold a token [T]) of this program; heads vary fastest."""
     program = tl.program_id(0)
     tile = program // H
     first = tile % TILES * R
@@ -65,7 +65,7 @@ def place(TILES, H, R: tl.constexpr, T: tl.constexpr, N):
 
 @triton.jit
 def visible(queries, keys, real_keys, W: tl.constexpr, T: tl.constexpr, CAUSAL: tl.constexpr):
-    """A, for places in the tile and flags that broadcast to [T, T]."""
+    """A, for positions in the tile and flags that broadcast to [T, T]."""
     allowed = real_keys & (queries >= 0)
     if W <= T // 2:
         allowed = allowed & (queries // W == keys // W)
@@ -78,7 +78,7 @@ def visible(queries, keys, real_keys, W: tl.constexpr, T: tl.constexpr, CAUSAL: 
 def turned_rows(
     x, u, cos, sin, T: tl.constexpr, D: tl.constexpr, TURNED: tl.constexpr, REFLECTED: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Rows of q or k as they enter the scores, in their dtype."""
+    """Rows of q or k, reflected and rotated for the scores, in their dtype."""
     y = x
     if REFLECTED:
         y = reflect(y.to(ACC), u)
@@ -93,10 +93,10 @@ def unturned_gradient(
     W: tl.constexpr, T: tl.constexpr, D_TRUE: tl.constexpr, D: tl.constexpr,
     TURNED: tl.constexpr, REFLECTED: tl.constexpr, LEARNED: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """(dx, ``angle`` + x's share of dθ [D/2]) from d [T, D], the gradient of the turned x.
+    """(dx, ``angle`` + x's share of dθ [D/2]) from d [T, D], the gradient of the rotated x.
 
-    Turning both sides of a pair by one angle leaves its y_even g_odd − y_odd g_even alone: dθ takes x as it is before.
-    Tables and x are read again, from the cache, rather than kept in registers across the products.
+    Rotating x and its gradient by the same angle does not change y_even g_odd − y_odd g_even, so dθ uses the x before
+    the rotation. Tables and x are reloaded from the cache, which saves registers during the products.
     """
     local = tl.arange(0, T)
     columns = tl.arange(0, D)
@@ -121,14 +121,14 @@ def unturned_gradient(
 def matrix(s, allowed, SCALE: tl.constexpr, SOFTMAX: tl.constexpr, KEYS: tl.constexpr):
     """P from products of queries and keys [T, T] whose keys lie along axis ``KEYS``."""
     if SOFTMAX:
-        # Of base 2, with the factor log2 e in c; the largest exponent is 0, and a query without a key has none.
+        # Base 2, with log2 e in the scale. The largest exponent is 0; a query without a key has no finite one.
         s = tl.where(allowed, s * (SCALE * _LOG2_E), float("-inf"))
         largest = tl.max(s, axis=KEYS)
         p = tl.exp2(s - tl.expand_dims(tl.where(largest == float("-inf"), 0.0, largest), KEYS))
         total = tl.sum(p, axis=KEYS)
         p *= tl.expand_dims(1.0 / tl.where(total == 0.0, 1.0, total), KEYS)
     else:
-        # where, not maximum alone: maximum would drop a NaN that the reference shows.
+        # where instead of maximum, which would drop a NaN that the reference keeps.
         p = tl.where(allowed, tl.where(s < 0, 0.0, s * SCALE), 0.0)
     return p
 
@@ -141,7 +141,7 @@ def diag_outputs(
     W: tl.constexpr, R: tl.constexpr, T: tl.constexpr, D_TRUE: tl.constexpr, D: tl.constexpr, MASKED: tl.constexpr,
     TURNED: tl.constexpr, REFLECTED: tl.constexpr, OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """t of one tile of one head to ``o``, and with NORMED Σ t² to ``squares`` [B, N, H]."""
+    """Write t of one tile of one head to ``o``, and with NORMED Σ t² to ``squares`` [B, N, H]."""
     b, h, first, seen = place(TILES, H, R, T, N)
     q += b * q_b + h * q_h
     k += b * k_b + h * k_h
@@ -182,8 +182,8 @@ def diag_gradients(
     W: tl.constexpr, R: tl.constexpr, T: tl.constexpr, D_TRUE: tl.constexpr, D: tl.constexpr, MASKED: tl.constexpr,
     TURNED: tl.constexpr, REFLECTED: tl.constexpr, OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dq, dk, dv of one tile of one head (o has their strides), and with LEARNED dθ to ``turns`` [programs, D/2]."""
-    # Barriers keep the compiler from reading ahead where registers are short.
+    """Write dq, dk, dv of one tile of one head (with o's strides), and with LEARNED dθ to ``turns`` [programs, D/2]."""
+    # Barriers stop the compiler from loading early where registers are scarce.
     HEAVY: tl.constexpr = TURNED or (NORMED and T * D > 8192)
     b, h, first, seen = place(TILES, H, R, T, N)
     q += b * q_b + h * q_h
@@ -209,7 +209,7 @@ def diag_gradients(
     keys = load_tile(k, first, k_n, real_rows, D_TRUE, T, D)
     keys = turned_rows(keys, u, cos, sin, T, D, TURNED, REFLECTED, ACC)
 
-    # Keys j down, queries i across.
+    # Rows are keys j, columns queries i.
     s = product(keys, tl.trans(queries), OPERAND, ACC, PRECISION)
     if HEAVY:
         tl.debug_barrier()

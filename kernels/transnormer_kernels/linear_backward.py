@@ -1,10 +1,10 @@
 """Backward kernels of linear attention, tile by tile; symbols as in ``linear_forward``.
 
-The norm's own gradient costs two numbers per row, α and β, which ``rows`` computes from g = ∂L/∂o and o:
+The norm's gradient needs two numbers per row, α and β, which ``rows`` computes from g = ∂L/∂o and o:
 
     NO_NORM                     dt = g
     HEAD_NORM, EMBEDDING_NORM   dt = α g + β o
-    DENOMINATOR                 dt = α g,   and dδ in β's place
+    DENOMINATOR                 dt = α g,   and ``beta`` holds dδ
 
 Then, with S as in the forward pass, R = Σ_{i after} φ_i dt_i^T [D, D] and all sums within a head,
 
@@ -12,19 +12,19 @@ Then, with S as in the forward pass, R = Σ_{i after} φ_i dt_i^T [D, D] and all
     dψ_j = Σ_{i ≥ j} (dt_i·v_j) φ_i   + R v_j                    dΨ = (M ⊙ dT V^T)^T Φ + V R^T
     dv_j = Σ_{i ≥ j} (φ_i·ψ_j) dt_i   + R^T ψ_j                  dV = (M ⊙ Φ Ψ^T)^T dT + Ψ R
 
-dΦ is a loop from the front that carries S^T, dΨ and dV are loops from the end that carry R ← R + Φ^T dT. S at every
-segment stands in ``saved_states`` since the forward pass; ``segment_gradients`` with ``linear_forward.scan`` makes R.
-Where attention is not causal S and R are sums over all tokens and the tiles' own terms vanish.
+dΦ is a forward loop that carries S^T; dΨ and dV are backward loops that carry R ← R + Φ^T dT. The forward pass saved S
+before every segment (``saved_states``); ``segment_gradients`` and ``linear_forward.scan`` compute R. Without causality
+S and R are sums over all tokens, and the terms of a tile's own tokens vanish.
 
-One program of ``gradients`` makes one of dq, dk and dv, and of it ``PART`` columns: for dΦ and dΨ that is a part of the
-features, for dV one of the values, so that what it carries is [D, PART] and fits into the registers. The programs of
-one segment have neighbouring numbers, so what they read in common comes from the L2 cache for all but the first.
+Each program of ``gradients`` computes ``PART`` columns of one of dq, dk, dv: for dΦ and dΨ columns of the features, for
+dV of the values. So it carries only [D, PART], which fits in registers. The programs of one segment have neighbouring
+numbers, so all but the first read their common inputs from the L2 cache.
 
-DENOMINATOR adds the gradient of δ: dφ_i += dδ_i Σ_{j ≤ i} ψ_j and dψ_j += Σ_{i ≥ j} dδ_i φ_i, of features that are not
-turned. Last, dq = φ′(q) ⊙ dφ and dk = φ′(k) ⊙ dψ, turned back first, and with a learned θ Σ position · ∂L/∂angle of
+DENOMINATOR adds the gradient of δ, on unrotated features: dφ_i += dδ_i Σ_{j ≤ i} ψ_j and dψ_j += Σ_{i ≥ j} dδ_i φ_i.
+Finally dφ and dψ are rotated back, dq = φ′(q) ⊙ dφ and dk = φ′(k) ⊙ dψ. With a learned θ, Σ position · ∂L/∂angle of
 each pair goes to ``turns``.
 
-No accumulator is transposed on its way into another product (dΨ^T is formed instead): Triton from 3.4.0 up to 3.7.0
+No accumulator is transposed before another product (dΨ^T is computed instead), because Triton from 3.4.0 up to 3.7.0
 miscompiles that on Hopper.
 """
 
@@ -57,7 +57,7 @@ def product_gradient(
     NORM: tl.constexpr, D_TRUE: tl.constexpr, C: tl.constexpr, W: tl.constexpr,
     OPERAND: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """dt [C, W] as an operand, of the columns from ``column`` on; α and β are ``row`` apart from token to token."""
+    """dt [C, W] as an operand, W columns from ``column`` on; ``row`` is the stride of α and β from token to token."""
     dt = load_part(g, start, stride, seen, column, D_TRUE, C, W)
     if NORM > 0:
         place = (tl.cast(start, tl.int64) + tl.arange(0, C)) * row
@@ -76,7 +76,7 @@ def segment_gradients(
     PACKED: tl.constexpr, TURNED: tl.constexpr, REFLECTED: tl.constexpr,
     OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Φ^T dT of each segment to ``states`` [pairs, SEGMENTS, D, D], and Σ dδ φ to ``sums`` [pairs, SEGMENTS, D]."""
+    """Write Φ^T dT of a segment to ``states`` [pairs, SEGMENTS, D, D], and Σ dδ φ to ``sums`` [pairs, SEGMENTS, D]."""
     pair, segment = tl.program_id(0) // SEGMENTS, tl.program_id(0) % SEGMENTS
     b, h, first, length = sequence_of(pair, cu_seqlens, N, H, PACKED)
     q += b * x_b + h * x_h + first * x_n
@@ -112,7 +112,7 @@ def query_gradients(
     MAP: tl.constexpr, MASKED: tl.constexpr, TURNED: tl.constexpr, REFLECTED: tl.constexpr, LEARNED: tl.constexpr,
     OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """W columns of dΦ = (M ⊙ dT V^T) Ψ + dT S^T, from the front, and of dq."""
+    """W columns of dΦ = (M ⊙ dT V^T) Ψ + dT S^T, in a forward loop, and of dq."""
     S_transposed = load_state(states, 0, column, D_TRUE, D, W, True).to(ACC)
     z = tl.zeros([W], ACC)
     columns = column + tl.arange(0, W)
@@ -175,7 +175,7 @@ def value_gradients(
     MAP: tl.constexpr, MASKED: tl.constexpr, TURNED: tl.constexpr, REFLECTED: tl.constexpr,
     OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """W columns of dV = (M ⊙ Φ Ψ^T)^T dT + Ψ R, from the end."""
+    """W columns of dV = (M ⊙ Φ Ψ^T)^T dT + Ψ R, in a backward loop."""
     R = load_state(reverse_states, 0, column, D_TRUE, D, W, False).to(ACC)
     tiles = (tl.maximum(end - begin, 0) + C - 1) // C
     for step in range(tiles):
@@ -215,7 +215,7 @@ def key_gradients(
     MAP: tl.constexpr, MASKED: tl.constexpr, TURNED: tl.constexpr, REFLECTED: tl.constexpr, LEARNED: tl.constexpr,
     OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """W columns of dΨ, as dΨ^T = Φ^T (M ⊙ dT V^T) + R V^T, from the end, and of dk."""
+    """W columns of dΨ, as dΨ^T = Φ^T (M ⊙ dT V^T) + R V^T, in a backward loop, and of dk."""
     R = load_state(reverse_states, column, 0, D_TRUE, W, D, False).to(ACC)
     rz = tl.zeros([W], ACC)
     columns = column + tl.arange(0, W)
@@ -283,7 +283,7 @@ def gradients(
     REFLECTED: tl.constexpr, LEARNED: tl.constexpr,
     OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """PART columns of one of dq, dk, dv of one segment; Σ position · ∂L/∂angle to ``turns`` [segments, 2, D/2]."""
+    """PART columns of one of dq, dk, dv of a segment; Σ position · ∂L/∂angle goes to ``turns`` [segments, 2, D/2]."""
     PARTS: tl.constexpr = D // PART
     role, column = tl.program_id(0) % (3 * PARTS) // PARTS, tl.program_id(0) % PARTS * PART
     place = tl.program_id(0) // (3 * PARTS)

@@ -8,18 +8,18 @@ A tile has C tokens: Φ, Ψ, V [C, D]. With M the lower triangle, diagonal inclu
 
     T = (M ⊙ Φ Ψ^T) V + Φ S            then          S ← S + Ψ^T V
 
-so a sequence is a loop over tiles that carries S [D, D] in registers. To fill a GPU with few sequences and heads, a
-sequence is cut into segments: ``segment_states`` sums Ψ^T V of each, ``scan`` turns the sums into what stands before
-each segment, ``outputs`` starts there. Where attention is not causal S is the sum over all tokens, and T = Φ S.
+so a program loops over the tiles and carries S [D, D] in registers. To fill a GPU with few sequences and heads, a
+sequence is cut into segments: ``segment_states`` sums Ψ^T V of each, ``scan`` turns these sums into the state before
+each segment, from which ``outputs`` starts. If attention is not causal, S is the sum over all tokens, and T = Φ S.
 
-With a rotation (LRPE) Φ and Ψ are turned after φ; padding's ψ is zero, whatever its content. What becomes of T:
+LRPE rotates Φ and Ψ after φ. The ψ of padding is zero, whatever its content. T is then normalised:
 
     NO_NORM                     o = t
-    HEAD_NORM, EMBEDDING_NORM   o = t, and Σ t² to ``scale``: r needs the whole row (``rows.normalise_rows``)
-    DENOMINATOR                 o = t / max(δ, floor),  δ_i = Σ_{j ≤ i} φ_i·ψ_j of features that are not turned (Eq. 3)
+    HEAD_NORM, EMBEDDING_NORM   o = t, and Σ t² goes to ``scale``: r needs the whole row (``rows.normalise_rows``)
+    DENOMINATOR                 o = t / max(δ, floor),  δ_i = Σ_{j ≤ i} φ_i·ψ_j of unrotated features (Eq. 3)
 
-With ``PRESCALE`` t is divided by its own root mean square, so that a float16 o never overflows; r makes up for it.
-``outputs`` makes ``PART`` columns of o, which need those of V and of S alone, so that S fits into the registers.
+With ``PRESCALE`` t is divided by its own root mean square, so that a float16 o never overflows; r corrects for it. A
+program of ``outputs`` computes ``PART`` columns of o, for which it needs only those of V and S, so S fits in registers.
 """
 
 import triton
@@ -48,7 +48,7 @@ def features(
     D_TRUE: tl.constexpr, C: tl.constexpr, W: tl.constexpr, MAP: tl.constexpr, TURNED: tl.constexpr,
     REFLECTED: tl.constexpr, OPERAND: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """(φ(x), φ(x) turned, as an operand), each [C, W], zero where not ``seen``. A reflection takes whole rows."""
+    """(φ(x), φ(x) rotated, as an operand), each [C, W], zero where not ``seen``. A reflection needs whole rows."""
     columns = column + tl.arange(0, W)
     rows = load_part(x, start, stride, seen, column, D_TRUE, C, W).to(ACC)
     phi = feature(rows, seen[:, None] & (columns < D_TRUE)[None, :], MAP)
@@ -69,7 +69,7 @@ def segment_states(
     PACKED: tl.constexpr, TURNED: tl.constexpr, REFLECTED: tl.constexpr, SUMS: tl.constexpr,
     OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Ψ^T V of each segment to ``states`` [pairs, SEGMENTS, D, D]; with SUMS Σψ to ``sums`` [pairs, SEGMENTS, D]."""
+    """Ψ^T V of a segment to ``states`` [pairs, SEGMENTS, D, D], and with SUMS Σψ to ``sums`` [pairs, SEGMENTS, D]."""
     pair, segment = tl.program_id(0) // SEGMENTS, tl.program_id(0) % SEGMENTS
     b, h, first, length = sequence_of(pair, cu_seqlens, N, H, PACKED)
     k += b * x_b + h * x_h + first * x_n
@@ -101,9 +101,9 @@ def scan(
     states, initial, total, SEGMENTS, WIDTH,
     FROM_END: tl.constexpr, HAS_INITIAL: tl.constexpr, BLOCK: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """``states`` [pairs, SEGMENTS, WIDTH] to what stands before each segment (after it, FROM_END); sums to ``total``.
+    """Replace ``states`` [pairs, SEGMENTS, WIDTH] by their sums before each segment (FROM_END: after it).
 
-    In place and in a fixed order. ``initial`` [pairs, WIDTH] stands before the first segment (after the last).
+    In place, in a fixed order; the sum of all goes to ``total``. The sums start from ``initial`` [pairs, WIDTH].
     """
     pair = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -131,10 +131,10 @@ def outputs(
     PACKED: tl.constexpr, TURNED: tl.constexpr, REFLECTED: tl.constexpr,
     OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """PART columns of o of one segment; Σ t² of them, or δ, to ``scale`` [B, N, H, parts] or [B, N, H].
+    """Write PART columns of o of one segment, and to ``scale`` their Σ t² [B, N, H, parts] or δ [B, N, H].
 
-    ``states`` and ``sums`` hold S and Σψ before each segment, or over all tokens. SAVE_EVERY > 0 writes the carried
-    ones at multiples of so many rows to ``saved_states``, for the backward pass; FINAL those after the last row.
+    ``states`` and ``sums`` hold S and Σψ before each segment, or over all tokens. With SAVE_EVERY > 0 the carried S is
+    saved every so many rows to ``saved_states``, for the backward pass; with FINAL it is written after the last row.
     """
     PARTS: tl.constexpr = (D_TRUE + PART - 1) // PART
     part, place = tl.program_id(0) % PARTS, tl.program_id(0) // PARTS

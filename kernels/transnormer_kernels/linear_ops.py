@@ -1,8 +1,8 @@
-"""Linear attention as two PyTorch operators, forward and backward, around the kernels.
+"""Linear attention as two PyTorch operators, forward and backward, that launch the kernels.
 
 ``torch.ops.transnormer.linear_attention`` takes q, k, v [B, N, H, D] and returns o, the row scale and the final state;
-with ``save`` also the states at every ``SAVED_SEGMENT`` rows, which the backward operator starts from. The public
-function with its checks is ``norm_attention``.
+with ``save`` also the state every ``SAVED_SEGMENT`` rows, for the backward operator. The public function, which checks
+its arguments, is ``norm_attention``.
 """
 
 from collections.abc import Callable
@@ -30,11 +30,11 @@ _SCALES: dict[str, Callable[[int], tuple[int, ...]]] = {
     "head": lambda heads: (heads,), "denominator": lambda heads: (heads,),
 }  # fmt: skip
 
-# Rows between two saved states. One more state costs D² float32, so D/4 bytes per row and number of features at 256;
-# what a program reads twice in the backward pass is 10·D bytes per row, small enough for the L2 cache.
+# Rows between two saved states. A state is D² float32 numbers: with 256 rows, D/64 bytes per row and feature. In the
+# backward pass a program reads 10·D bytes per row twice, little enough for the L2 cache.
 SAVED_SEGMENT = 256
 
-# The widest row that one program of the backward kernel makes as a whole, as a reflection needs it.
+# The widest row that one program of the backward kernel computes as a whole, which a reflection needs.
 WHOLE_ROW = 64
 
 _SCAN_BLOCK = 256
@@ -51,9 +51,9 @@ def processors(device: torch.device) -> int:
 
 
 def segments_for(pairs: int, length: int, device: torch.device) -> int:
-    """Into how many segments a sequence is cut: enough programs for every processor, none shorter than a save.
+    """The number of segments of a sequence: enough to occupy every processor, none shorter than ``SAVED_SEGMENT``.
 
-    One segment reads k and v once, several twice; so one is taken as soon as the pairs alone occupy the GPU.
+    Several segments read k and v twice, one segment once, so one is used if the pairs alone occupy the GPU.
     """
     if pairs >= processors(device):
         return 1
@@ -61,14 +61,14 @@ def segments_for(pairs: int, length: int, device: torch.device) -> int:
 
 
 class _Call:
-    """What both operators hand to every kernel: sizes, strides, constants, the rotation's tables."""
+    """The arguments that both operators pass to every kernel: sizes, strides, constants, the rotation's tables."""
 
     def __init__(
         self, q: Tensor, k: Tensor, v: Tensor, phi: str, norm: str, causal: bool, eps: float, eps_placement: str,
         floor: float, padding: Tensor | None, cu_seqlens: Tensor | None, max_seqlen: int, theta: Tensor | None,
         reflection: Tensor | None, position: int,
     ) -> None:  # fmt: skip
-        # One set of strides for all three saves the kernels registers: as projections and slices of one have it.
+        # Common strides save registers in the kernels; slices of one projection have them already.
         alike = q.stride() == k.stride() == v.stride() and q.stride(-1) == 1
         self.q, self.k, self.v = (q, k, v) if alike else (x.contiguous() for x in (q, k, v))
         self.batch, self.rows, self.heads, self.head_dim = q.shape
@@ -99,7 +99,7 @@ class _Call:
         }  # fmt: skip
 
     def entry(self, kernel: str) -> Configuration:
-        """The kernel's line of the configuration table."""
+        """The kernel's entry in the configuration table."""
         extras = (self.theta is not None) + (self.norm_name == "denominator")
         return configuration(kernel, self.head_dim, self.dtype, extras)
 
@@ -111,19 +111,19 @@ class _Call:
         return parts | {"C": entry.rows} | options
 
     def part(self, kernel: str) -> int:
-        """Columns of what one program of ``kernel`` makes."""
+        """Columns that one program of ``kernel`` computes."""
         if kernel == "gradients" and self.constants["REFLECTED"]:
             return tile_width(self.head_dim)
         return min(self.entry(kernel).part, tile_width(self.head_dim))
 
     def states(self, segments: int) -> tuple[Tensor, Tensor]:
-        """Room for a state and, where δ is needed, for Σψ of every segment."""
+        """Empty tensors for the state of every segment and, if δ is needed, for its Σψ."""
         kv = self.q.new_empty(self.pairs, segments, self.head_dim, self.head_dim, dtype=self.acc)
         width = self.head_dim if self.norm == DENOMINATOR.value else 0
         return kv, self.q.new_empty(self.pairs, segments, width, dtype=self.acc)
 
     def scan(self, states: Tensor, initial: Tensor | None, from_end: bool) -> Tensor:
-        """``linear_forward.scan`` in place; the total [pairs, …]."""
+        """Run ``linear_forward.scan`` in place, and return the total [pairs, …]."""
         pairs, segments = states.shape[:2]
         width = states[0, 0].numel()
         total = states.new_empty(pairs, *states.shape[2:])
@@ -136,7 +136,7 @@ class _Call:
         return total
 
     def row_gradients(self, g: Tensor, o: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """α and β of ``linear_backward`` per token, or per token and head; empty where dt = g."""
+        """α and β of ``linear_backward`` per token, or per token and head; empty if dt = g."""
         alpha, beta = torch.empty_like(scale), torch.empty_like(scale)
         grid = (triton.cdiv(scale.numel(), _ROWS),)
         tile = {"D_TRUE": self.head_dim, "D": tile_width(self.head_dim), "R": _ROWS, "ACC": self.constants["ACC"]}
@@ -169,7 +169,7 @@ def linear_attention(
     initial_z: Tensor | None, theta: Tensor | None, reflection: Tensor | None, position: int, segments: int,
     save: bool, final: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """(o, scale, final Ψ^T V, final Σψ, saved states, saved sums); what is not asked for is empty."""
+    """(o, scale, final Ψ^T V, final Σψ, saved states, saved sums); empty where not requested."""
     call = _Call(
         q, k, v, phi, norm, causal, eps, eps_placement, floor, padding, cu_seqlens, max_seqlen, theta, reflection,
         position,

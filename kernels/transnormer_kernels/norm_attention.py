@@ -21,7 +21,7 @@ from transnormer_kernels.checks import (
 )
 from transnormer_kernels.configurations import sum_dtype, tile_width
 from transnormer_kernels.linear_ops import NORMS, WHOLE_ROW, linear_attention
-from transnormer_kernels.rotation import turned_features
+from transnormer_kernels.rotation import rotated_features
 from transnormer_kernels.tiles import PHI
 
 Phi = Literal["elu", "1+elu", "relu", "identity"]
@@ -54,17 +54,17 @@ def norm_attention(
 
     ``norm``: RMSNorm without gain over the H·D numbers of a token (``embedding``, the paper's) or the D of a head
     (``head``); ``none``; or ``denominator``, the scaled attention of Eq. 3, whose Σ_j φ(q_i)·φ(k_j) is clamped from
-    below at ``denominator_floor``. ε stands ``inside`` the root (Definition D.1) or ``outside`` (as released).
+    below at ``denominator_floor``. ε is ``inside`` the root (Definition D.1) or ``outside`` (as released).
 
     ``key_padding_mask`` [B, N] is True on padding: such a key contributes nothing, whatever its content. Sequences of
     different length may instead be packed along N with B = 1 and offsets ``cu_seqlens`` int32 [B' + 1];
-    ``max_seqlen``, their longest, saves a wait for the GPU (rows beyond it are undefined). ``theta`` [D/2] (radians per
-    token, learnable) turns neighbouring pairs of the features by their position, ``reflection`` [D] reflects them first
-    (LRPE).
+    passing ``max_seqlen``, the longest length, avoids a GPU synchronisation (rows beyond it are undefined). ``theta``
+    [D/2] (radians per token, learnable) rotates neighbouring pairs of the features by their position; ``reflection``
+    [D] reflects the features first (LRPE).
 
     A state is {"kv": [B, H, D, D]}, with ``denominator`` also {"z": [B, H, D]}: Σ ψ(k_j) v_j^T and Σ ψ(k_j) of the
-    tokens so far, float32. ``initial_state`` stands before the first token, which has the number ``position``.
-    ``segments`` cuts a sequence into so many pieces that are worked on in parallel; None decides by the GPU.
+    tokens so far, float32. ``initial_state`` is the state before the first token, whose position is ``position``.
+    ``segments`` is the number of pieces of a sequence computed in parallel; None chooses it for the GPU.
 
     Head dimensions 16, 32, 64, 80, 96 and 128, any length; bfloat16, float16 and float32, summed in float32, on a
     CUDA device. In float16 scores, and gradients divided by a token's norm, must lie within its range, as in PyTorch's
@@ -96,12 +96,12 @@ def norm_attention(
     if initial_state is not None:
         kv, z = check_state("initial_state", initial_state, sequences, q, norm)
     if theta is not None and tile_width(q.shape[-1]) > WHOLE_ROW:
-        # The backward kernel works on parts of such wide rows, which a reflection and the registers rule out.
+        # The backward kernel splits such wide rows into parts, but a reflection needs whole rows.
         if norm == "denominator":
             raise ValueError(f"norm='denominator' with a rotation: head_dim={q.shape[-1]} must be at most {WHOLE_ROW}")
         if key_padding_mask is not None:
-            k = k.masked_fill(key_padding_mask[:, :, None, None], 0.0)  # a NaN there would reach θ
-        q, k = (turned_features(x, phi, theta, reflection, position, cu_seqlens) for x in (q, k))
+            k = k.masked_fill(key_padding_mask[:, :, None, None], 0.0)  # a NaN in padding would reach θ
+        q, k = (rotated_features(x, phi, theta, reflection, position, cu_seqlens) for x in (q, k))
         phi, theta, reflection = "identity", None, None
     inputs = (q, k, v, kv, z, theta)
     save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
@@ -121,7 +121,7 @@ def check_count(name: str, value: object, least: int) -> None:
 
 
 def check_state(argument: str, state: State, sequences: int, q: Tensor, norm: str) -> tuple[Tensor, Tensor | None]:
-    """The state's (kv, z), z only with a denominator; ValueError where it is not of q [..., H, D]."""
+    """The state's (kv, z), z only with a denominator. Raises ValueError unless it matches q [..., H, D]."""
     heads, d = q.shape[-2:]
     shapes = {"kv": (sequences, heads, d, d)} | ({"z": (sequences, heads, d)} if norm == "denominator" else {})
     if set(state) != set(shapes):

@@ -1,7 +1,7 @@
-"""Which part of the work a program does: its sequence, head and segment, in padded batches and in packed ones.
+"""The part of the work that a program does: one segment of one head of one sequence.
 
-A batch is [B, N, H, D], or packed: sequences one after another along N with B = 1 and offsets ``cu_seqlens`` [B' + 1],
-as in flash-attention. One program serves one segment of one head of one sequence.
+A batch is padded, [B, N, H, D], or packed: sequences one after another along N, with B = 1 and offsets ``cu_seqlens``
+[B' + 1], as in flash-attention.
 """
 
 import triton

@@ -1,7 +1,7 @@
 """The angle tables of a rotation: cosine and sine of position · θ_m for every position and pair of features.
 
-LRPE, which the released TransNormer applies after φ (OpenNLPLab/fairseq-evo@38fa81f), turns pair m of the token at
-position n by n·θ_m. The kernels read the tables once per head; made here, they cost 4·N·D bytes to write.
+LRPE, which the released TransNormer applies after φ (OpenNLPLab/fairseq-evo@38fa81f), rotates pair m of the token at
+position n by n·θ_m. The tables take 4·N·D bytes, and the kernels read them once per head.
 """
 
 import torch
@@ -14,13 +14,13 @@ _ROWS = 64
 
 @triton.jit(do_not_specialize=["N", "FIRST", "PERIOD"])
 def angle_tables(theta, cos, sin, N, FIRST, PERIOD, PAIRS: tl.constexpr, P: tl.constexpr, C: tl.constexpr):
-    """cos and sin [N, PAIRS] of the positions FIRST, FIRST + 1, …, taken modulo PERIOD where that is positive."""
+    """cos and sin [N, PAIRS] of the positions FIRST, FIRST + 1, …, modulo PERIOD if it is positive."""
     rows = tl.program_id(0) * C + tl.arange(0, C)
     pairs = tl.arange(0, P)
     inside = (rows < N)[:, None] & (pairs < PAIRS)[None, :]
     positions = rows + FIRST
     positions = tl.where(PERIOD > 0, positions % tl.maximum(PERIOD, 1), positions)
-    # In float64, and reduced to one turn there: an angle of 65,536 radians is 0.004 off in float32.
+    # Reduced to one turn in float64: in float32 an angle of 65,536 radians is off by 0.004.
     angles = positions.to(tl.float64)[:, None] * tl.load(theta + pairs, mask=pairs < PAIRS, other=0.0).to(tl.float64)
     turn = tl.full([1, 1], 6.283185307179586, tl.float64)  # a literal would be rounded to float32
     angles -= tl.floor(angles / turn + 0.5) * turn
@@ -42,12 +42,12 @@ def tables(theta: Tensor, length: int, first: int, dtype: torch.dtype, period: i
     return cos, sin
 
 
-def turned_features(
+def rotated_features(
     x: Tensor, phi: str, theta: Tensor, reflection: Tensor | None, position: int, cu_seqlens: Tensor | None
 ) -> Tensor:
-    """φ(x), reflected and turned, for x [B, N, H, D]: what the kernels do on their way, as PyTorch operations.
+    """φ(x), reflected and rotated, for x [B, N, H, D]: the kernels' own arithmetic as PyTorch operations.
 
-    For head dimensions whose rows the backward kernel takes in parts. Costs a pass over memory for every operation.
+    For head dimensions whose rows the backward kernel splits. Every operation costs a pass over memory.
     """
     dtype = torch.promote_types(x.dtype, torch.float32)
     wide = x.to(dtype)
@@ -61,7 +61,7 @@ def turned_features(
         u = reflection.to(dtype)
         wide = wide - (wide @ u)[..., None] * (2 * u / u.square().sum())
     positions = torch.arange(x.shape[1], device=x.device)
-    if cu_seqlens is not None:  # packed sequences each start anew
+    if cu_seqlens is not None:  # each packed sequence starts at position 0
         starts = cu_seqlens.to(torch.int64)
         positions = positions - starts[torch.searchsorted(starts, positions, right=True) - 1]
     angles = (positions + position).double()[:, None] * theta.double()

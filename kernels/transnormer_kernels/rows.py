@@ -1,20 +1,20 @@
-"""What concerns whole rows: RMSNorm over the embedding, and the two numbers per row of its gradient.
+"""Kernels on whole rows: RMSNorm over the embedding, and the two numbers per row of its gradient.
 
-RMSNorm is Definition D.1 of "The Devil in Linear Transformer". A token's norm needs all of its heads, an attention
-kernel sees one. So that kernel writes t and Σ t² of its head, and
-with W = H·D and σ² = Σ_h Σ t² / W ``normalise_rows`` makes
+RMSNorm is Definition D.1 of "The Devil in Linear Transformer". A token's norm needs all heads, but a program of an
+attention kernel sees only one. So that kernel writes t and Σ t² of its head, and with W = H·D and σ² = Σ_h Σ t² / W
+``normalise_rows`` computes in place
 
     y = t r            r = 1/sqrt(σ² + ε)   (inside)    or   1/(σ + ε)   (outside, as released)
 
-in place. Since y's gradient g enters ∂L/∂t = r (g − y · mean(g ⊙ y) / κ), with κ = 1 or σ r, ``row_gradients`` gives
-the two numbers per token, α = r and β = −r · mean(g ⊙ y) / κ, of which the attention's backward kernel makes
-α g + β y on its way. With ``PRESCALE`` (float16) t was written divided by its own head's root mean square.
+With g = ∂L/∂y the gradient is ∂L/∂t = r (g − y · mean(g ⊙ y) / κ), κ = 1 or σ r. ``row_gradients`` computes two numbers
+per token, α = r and β = −r · mean(g ⊙ y) / κ, from which the attention's backward kernel forms α g + β y. With
+``PRESCALE`` (float16) t was written divided by its own head's root mean square.
 """
 
 import triton
 import triton.language as tl
 
-TINY = tl.constexpr(1e-30)  # a head of zeros is divided by its root
+TINY = tl.constexpr(1e-30)  # its root divides a head of zeros
 
 
 @triton.jit
@@ -29,7 +29,7 @@ def normalise_rows(
     EPS: tl.constexpr, EPS_OUTSIDE: tl.constexpr, PRESCALE: tl.constexpr, H: tl.constexpr,
     D_TRUE: tl.constexpr, PART: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """o [ROWS, H, D_TRUE], contiguous, from t to y in place; r to ``scale`` [ROWS]; squares [ROWS, H, parts]."""
+    """Replace t by y in the contiguous o [ROWS, H, D_TRUE], and write r [ROWS]; squares are [ROWS, H, parts]."""
     PARTS: tl.constexpr = (D_TRUE + PART - 1) // PART
     rows = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)
     seen = rows < ROWS
@@ -70,7 +70,7 @@ def row_gradients(
     r = tl.load(scale + rows, mask=seen, other=0.0)
     mean = total / (H * D_TRUE)
     if EPS_OUTSIDE:
-        kappa = 1.0 - EPS * r  # σ r; zero where the row is, and then so is y
+        kappa = 1.0 - EPS * r  # σ r; zero for a row of zeros, whose y is zero too
         mean = tl.where(kappa > 0, mean / kappa, 0.0)
     tl.store(alpha + rows, r, mask=seen)
     tl.store(beta + rows, -r * mean, mask=seen)
@@ -81,7 +81,7 @@ def denominator_gradients(
     g, o, delta, alpha, d_delta, ROWS,
     FLOOR: tl.constexpr, D_TRUE: tl.constexpr, D: tl.constexpr, R: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Of o = t / max(δ, floor), row by row: α = 1 / max(δ, floor), and dδ = −(g·o) α where δ > floor, else 0."""
+    """For rows of o = t / max(δ, floor): α = 1 / max(δ, floor), and dδ = −(g·o) α if δ > floor, else 0."""
     rows = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)
     columns = tl.arange(0, D)
     seen = rows < ROWS

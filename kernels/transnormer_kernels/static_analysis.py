@@ -1,11 +1,11 @@
-"""What the compiler makes of every kernel for a GPU that need not be there: registers, spills, shared memory.
+"""Registers, spills and shared memory of every compiled kernel, without a GPU.
 
     python -m transnormer_kernels.static_analysis [--arch 90] [--only CASE] [--json FILE]
 
-runs the operators on tensors of each head dimension and dtype with every launch replaced by a compilation, so what is
-compiled is what a GPU would run, and asks the assembler that Triton ships for registers and spills. A kernel that
-spills registers to memory, or whose matrix products do not reach the tensor cores' own instructions (wgmma, on sm_90),
-is slower than it need be: the last column says so. No GPU is used.
+runs the operators on tensors of each head dimension and dtype, but only compiles each kernel that they launch, so the
+compiled code is what a GPU would run. The assembler that Triton ships then reports registers and spills. The last
+column marks kernels that are slower than necessary: they spill registers to memory, or their matrix products do not use
+the tensor cores' own instructions (wgmma, on sm_90).
 """
 
 import argparse
@@ -44,7 +44,7 @@ class Usage:
 
 
 class _NoDevice:
-    """As much of Triton's driver as a compilation asks for."""
+    """The part of Triton's driver that a compilation needs."""
 
     def __init__(self, arch: int) -> None:
         self._target = GPUTarget("cuda", arch, 32)
@@ -64,7 +64,7 @@ class _NoDevice:
 
 @contextmanager
 def compiling(arch: int) -> Iterator[list[tuple[str, Any]]]:
-    """Within it a kernel's launch compiles it for ``arch`` and does nothing else; yields (name, kernel) of each."""
+    """Inside this context a launch only compiles the kernel for ``arch``; yields the list of (name, kernel)."""
     compiled: list[tuple[str, Any]] = []
     run: Callable[..., Any] = JITFunction.run
 
@@ -73,7 +73,7 @@ def compiling(arch: int) -> Iterator[list[tuple[str, Any]]]:
         compiled.append((self.__name__, kernel))
         return kernel
 
-    previous = driver._active  # asking for it by its public name would look for a GPU
+    previous = driver._active  # the public name would look for a GPU
     driver.set_active(_NoDevice(arch))
     JITFunction.run = compile_only
     try:
@@ -84,7 +84,7 @@ def compiling(arch: int) -> Iterator[list[tuple[str, Any]]]:
 
 
 def usage(case: str, name: str, kernel: Any) -> Usage:
-    """The resource usage of a compiled kernel, as the assembler reports it."""
+    """A compiled kernel's resource usage, from the assembler."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"
         source.write_text(kernel.asm["ptx"])
@@ -100,7 +100,7 @@ def usage(case: str, name: str, kernel: Any) -> Usage:
 
 
 def _assembled(source: Path, target: str) -> str:
-    """What the assembler says of ``source``; Triton ships one for each generation of PTX, the right one succeeds."""
+    """The assembler's report on ``source``. Triton ships several; the one for this version of PTX succeeds."""
     said = ""
     for tool in sorted((Path(triton.__file__).parent / "backends" / "nvidia" / "bin").glob("ptxas*")):
         command = [str(tool), "-v", f"--gpu-name={target}", str(source), "-o", str(source.with_suffix(".cubin"))]
@@ -112,16 +112,16 @@ def _assembled(source: Path, target: str) -> str:
 
 
 def cases() -> Iterator[tuple[str, Callable[[], object]]]:
-    """Every configuration: head dimensions as tiles hold them, dtypes, norms, with and without the rotation."""
+    """Every configuration: tile widths, dtypes, norms, with and without the rotation."""
     for d, dtype in itertools.product((64, 128), (torch.bfloat16, torch.float16, torch.float32)):
         for norm, causal, rotated in itertools.product(("embedding", "denominator"), (True, False), (False, True)):
-            if rotated and d > 64:  # turned before the kernels
+            if rotated and d > 64:  # rotated before the kernels
                 continue
             kind = "causal" if causal else "bidirectional"
             name = f"linear d{d} {str(dtype)[6:]} {norm} {kind}{' rotated' if rotated else ''}"
             yield name, partial(_linear, d, dtype, norm, causal, rotated)
         for w, scores, rotated in itertools.product((64, 128), ("softmax", "rela"), (False, True)):
-            if (dtype, d, w) != (torch.float32, 128, 128):  # refused: more shared memory than there is
+            if (dtype, d, w) != (torch.float32, 128, 128):  # refused: needs too much shared memory
                 name = f"diag d{d} {str(dtype)[6:]} w{w} {scores}{' rotated' if rotated else ''}"
                 yield name, partial(_diag, d, dtype, w, scores, rotated)
 
@@ -151,7 +151,7 @@ def _diag(d: int, dtype: torch.dtype, w: int, scores: str, rotated: bool) -> Non
 
 
 def analyse(arch: int, only: str = "") -> Iterator[Usage]:
-    """``Usage`` of every kernel of every case whose name holds ``only``, each compiled once."""
+    """``Usage`` of every kernel in the cases whose name contains ``only``, each compiled once."""
     seen = set()
     for case, launch in cases():
         if only not in case:
@@ -165,11 +165,11 @@ def analyse(arch: int, only: str = "") -> Iterator[Usage]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table; exit code 1 where a kernel spills."""
+    """Print the table; exit code 1 if a kernel spills."""
     parser = argparse.ArgumentParser(prog="python -m transnormer_kernels.static_analysis", description=__doc__)
     parser.add_argument("--arch", type=int, default=90, help="compute capability, like 90 for an H100 or H200")
-    parser.add_argument("--only", default="", help="cases whose name holds this")
-    parser.add_argument("--json", type=Path, help="write the table there too")
+    parser.add_argument("--only", default="", help="only cases whose name contains this")
+    parser.add_argument("--json", type=Path, help="also write the table there")
     options = parser.parse_args(arguments)
     print(f"{'case':<46} {'kernel':<18} warps registers spilled shared", flush=True)
     found = []

@@ -1,11 +1,11 @@
-"""One more token of linear attention as a recurrence, with the state updated in place.
+"""The next token of linear attention as a recurrence, with the state updated in place.
 
-Of one head, with S = Σ ψ_j v_j^T [D, D] and z = Σ ψ_j [D] of all tokens before, float32:
+For one head, with the float32 sums S = Σ ψ_j v_j^T [D, D] and z = Σ ψ_j [D] over all earlier tokens:
 
     S ← S + ψ(k) v^T      t = φ(q)^T S        and with DENOMINATOR    z ← z + ψ(k)      o = t / max(φ(q)·z, floor)
 
-A program does this for ``E`` columns of S, which it reads and writes once: 8·D² bytes per head, next to which q, k and
-v are nothing. RMSNorm over the embedding, or over a head, needs all columns, so a second, tiny kernel makes o of t.
+A program does this for ``E`` columns of S, which it reads and writes once: 8·D² bytes per head; q, k and v are
+negligible. RMSNorm over the embedding or a head needs all columns, so a second, tiny kernel computes o from t.
 """
 
 from typing import Literal
@@ -94,7 +94,7 @@ def linear_attention_step(
     q: Tensor, k: Tensor, v: Tensor, kv: Tensor, z: Tensor, phi: str, norm: str, eps: float, eps_placement: str,
     floor: float, theta: Tensor | None, reflection: Tensor | None, position: int, position_tensor: Tensor | None,
 ) -> Tensor:  # fmt: skip
-    """o [B, H, D] of one token; ``kv`` and ``z`` (empty but with a denominator) in place."""
+    """o [B, H, D] of one token; updates ``kv`` and ``z`` (empty without a denominator) in place."""
     batch, heads, d = q.shape
     alike = q.stride() == k.stride() == v.stride() and q.stride(-1) == 1
     q, k, v = (q, k, v) if alike else (x.contiguous() for x in (q, k, v))
@@ -102,7 +102,7 @@ def linear_attention_step(
     normed = norm in ("embedding", "head")
     o = q.new_empty(batch, heads, d)
     t = q.new_empty(batch, heads, d, dtype=acc) if normed else o
-    # Few heads: narrower blocks, so that more programs share the state. The sums of a head are updated by one alone.
+    # With few heads, narrower blocks give more programs. The sums of a head need one program with all columns.
     width = max(16, triton.next_power_of_2(d))
     columns = width if norm == "denominator" else min(width, 64 if batch * heads >= 256 else 16)
     types = {torch.float32: tl.float32, torch.float64: tl.float64}
@@ -145,11 +145,11 @@ def norm_attention_step(
     theta: Tensor | None = None,
     reflection: Tensor | None = None,
 ) -> Tensor:
-    """o [B, H, D] of the next token's q, k, v [B, H, D]; ``state``, as ``norm_attention`` returns it, is updated.
+    """o [B, H, D] of the next token's q, k, v [B, H, D]; updates ``state``, which ``norm_attention`` returns, in place.
 
-    ``position``, the token's number, matters to a rotation alone. As an int64 scalar tensor on q's device it may change
-    between replays of a CUDA graph. For the rest see ``norm_attention``. No gradient is recorded.
-    Raises ValueError or TypeError in one line for what does not fit.
+    Only a rotation uses ``position``, the token's number. As an int64 scalar tensor on q's device it may change between
+    replays of a CUDA graph. For the other arguments see ``norm_attention``. No gradient is recorded.
+    Raises ValueError or TypeError in one line for arguments that do not fit.
     """
     check_qkv(q, k, v, "[B, H, D]")
     check_device(q, step)
@@ -161,7 +161,7 @@ def norm_attention_step(
     check_rotation(theta, reflection, q)
     kv, z = check_state("state", state, q.shape[0], q, norm)
     if not kv.is_contiguous() or (z is not None and not z.is_contiguous()):
-        raise ValueError("state: its tensors must be contiguous, they are updated in place")
+        raise ValueError("state: its tensors must be contiguous, because they are updated in place")
     if isinstance(position, Tensor):
         if position.dtype != torch.int64 or position.ndim or position.device != q.device:
             raise ValueError(

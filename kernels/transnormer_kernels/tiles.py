@@ -1,10 +1,10 @@
 """Arithmetic on tiles that the kernels share: products, feature maps, the rotation, the norm's gradient.
 
-Triton functions only; they are inlined into the kernels that call them. Shapes: C rows (tokens) of a tile, D head
-dimension filled up to a power of two (columns beyond the true one hold zeros).
+Triton functions, inlined into the kernels that call them. Shapes: C rows (tokens) of a tile, D head dimension padded to
+a power of two (columns beyond the true one hold zeros).
 
-``ACC`` is the dtype in which everything is summed: float32, and float64 for float64 inputs. ``OPERAND`` is the dtype
-that enters the matrix units: that of the inputs.
+``ACC`` is the dtype of all sums: float32, or float64 for float64 inputs. ``OPERAND`` is the dtype of the factors of
+matrix products: that of the inputs.
 """
 
 import triton
@@ -12,7 +12,7 @@ import triton.language as tl
 
 PHI = {"elu": 0, "1+elu": 1, "relu": 2, "identity": 3}
 
-# What becomes of t_i = Σ_j s_ij v_j; see ``linear_forward``.
+# How t_i = Σ_j s_ij v_j is normalised; see ``linear_forward``.
 NO_NORM = tl.constexpr(0)
 HEAD_NORM = tl.constexpr(1)
 EMBEDDING_NORM = tl.constexpr(2)
@@ -31,7 +31,7 @@ def product(a, b, OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.conste
 
 @triton.jit
 def state_product(x, S, count, FIRST: tl.constexpr, OPERAND: tl.constexpr, ACC: tl.constexpr, PRECISION: tl.constexpr):
-    """x @ S, or with FIRST S @ x, for a state S of ``count`` tokens: float16 may hold their mean, not their sum."""
+    """x @ S, or with FIRST S @ x, for a state S of ``count`` tokens; in float16 by their mean, since sums overflow."""
     if OPERAND == tl.float16:
         S = S / count
     t = product(S, x, OPERAND, ACC, PRECISION) if FIRST else product(x, S, OPERAND, ACC, PRECISION)
@@ -40,9 +40,9 @@ def state_product(x, S, count, FIRST: tl.constexpr, OPERAND: tl.constexpr, ACC: 
 
 @triton.jit
 def load_part(pointer, start, stride, seen, column, D_TRUE: tl.constexpr, C: tl.constexpr, W: tl.constexpr):
-    """C rows from ``start`` on, W numbers of each from ``column`` on: zeros where not ``seen`` and beyond ``D_TRUE``.
+    """C rows from ``start`` on, W columns from ``column`` on: zeros where not ``seen`` and beyond ``D_TRUE``.
 
-    Only a scalar depends on ``start``, so that the addresses of all tensors with one stride share their registers.
+    Only a scalar depends on ``start``, so tensors with the same stride share the registers of their addresses.
     """
     columns = column + tl.arange(0, W)
     inside = seen[:, None] & (columns < D_TRUE)[None, :]
@@ -75,7 +75,7 @@ def store_tile(pointer, tile, start, stride, seen, D_TRUE: tl.constexpr, C: tl.c
 def load_state(
     pointer, row, column, D_TRUE: tl.constexpr, ROWS: tl.constexpr, W: tl.constexpr, TRANSPOSED: tl.constexpr
 ):
-    """ROWS × W numbers, from (row, column) on, of a contiguous state [D_TRUE, D_TRUE] or of its transpose."""
+    """A tile [ROWS, W] from (row, column) on, of a contiguous state [D_TRUE, D_TRUE] or of its transpose."""
     i, j = row + tl.arange(0, ROWS)[:, None], column + tl.arange(0, W)[None, :]
     inside = (i < D_TRUE) & (j < D_TRUE)
     offset = j * D_TRUE + i if TRANSPOSED else i * D_TRUE + j
@@ -84,14 +84,14 @@ def load_state(
 
 @triton.jit
 def store_state(pointer, tile, column, D_TRUE: tl.constexpr, ROWS: tl.constexpr, W: tl.constexpr):
-    """A tile [ROWS, W] as the columns from ``column`` on of a contiguous state [D_TRUE, D_TRUE]."""
+    """Write a tile [ROWS, W] to the columns from ``column`` on of a contiguous state [D_TRUE, D_TRUE]."""
     i, j = tl.arange(0, ROWS)[:, None], column + tl.arange(0, W)[None, :]
     tl.store(pointer + i * D_TRUE + j, tile, mask=(i < D_TRUE) & (j < D_TRUE))
 
 
 @triton.jit
 def feature(x, kept, MAP: tl.constexpr):
-    """φ(x) where ``kept`` [C, D] is True, else 0. Beyond the true D, φ(0) = 1 of 1+elu must not enter a sum."""
+    """φ(x) where ``kept`` [C, D] is True, else 0: the padding columns of 1+elu, φ(0) = 1, must not enter a sum."""
     if MAP == ELU:
         y = tl.where(x > 0, x, tl.exp(tl.minimum(x, 0.0)) - 1.0)
     elif MAP == ONE_PLUS_ELU:
@@ -122,14 +122,14 @@ def reflect(x, u):
 
 @triton.jit
 def turn(x, cos, sin, C: tl.constexpr, D: tl.constexpr):
-    """Neighbouring pairs of x [C, D] turned by the angles whose cosine and sine are [C, D/2]; −sin turns back."""
+    """Neighbouring pairs of x [C, D] rotated by the angles with these cosines and sines [C, D/2]; −sin rotates back."""
     even, odd = tl.split(tl.reshape(x, [C, D // 2, 2]))
     return tl.reshape(tl.join(even * cos - odd * sin, even * sin + odd * cos), [C, D])
 
 
 @triton.jit
 def angle_gradient(y, g, C: tl.constexpr, D: tl.constexpr):
-    """∂L/∂angle [C, D/2] of a ``turn`` whose result is y and whose gradient is g: dy/dangle = (−y_odd, y_even)."""
+    """∂L/∂angle [C, D/2] of a ``turn`` with result y and gradient g: dy/dangle = (−y_odd, y_even)."""
     y_even, y_odd = tl.split(tl.reshape(y, [C, D // 2, 2]))
     g_even, g_odd = tl.split(tl.reshape(g, [C, D // 2, 2]))
     return g_odd * y_even - g_even * y_odd
@@ -139,7 +139,7 @@ def angle_gradient(y, g, C: tl.constexpr, D: tl.constexpr):
 def load_angles(
     cos, sin, start, seen, column, D_TRUE: tl.constexpr, C: tl.constexpr, W: tl.constexpr, ACC: tl.constexpr
 ):
-    """Cosines and sines [C, W/2] of the rows' positions, of the pairs from ``column`` on; tables [N, D_TRUE/2]."""
+    """Cosines and sines [C, W/2] of the rows' positions, for the pairs from ``column`` on; tables are [N, D_TRUE/2]."""
     pairs = column // 2 + tl.arange(0, W // 2)
     inside = seen[:, None] & (pairs < D_TRUE // 2)[None, :]
     address = tl.cast(start, tl.int64) * (D_TRUE // 2) + (tl.arange(0, C)[:, None] * (D_TRUE // 2) + pairs[None, :])

@@ -1,4 +1,4 @@
-"""How far a kernel may be from its specification: bounds that follow from the data, none set by hand."""
+"""How far a kernel may be from its specification: bounds that follow from the data, none of them set by hand."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def assert_exact(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], data: Sequence[Tensor]) -> None:
-    """Float64: only the order of sums may differ, so N·H·D roundings at most, of the largest number on the way."""
+    """Float64: only the order of sums may differ, so the error is at most N·H·D roundings of the largest number."""
     assert found.keys() == expected.keys()
     for name, x in found.items():
         largest = max(t.abs().max().item() for t in (expected[name], *data))
@@ -19,10 +19,10 @@ def assert_exact(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], da
 def assert_within_budget(
     found: Mapping[str, Tensor], eager: Mapping[str, Tensor], exact: Mapping[str, Tensor], terms: int
 ) -> None:
-    """At most twice the error of the specification in the same dtype, and a band for roundings.
+    """At most twice the error of the specification in the same dtype, plus a band for roundings.
 
-    The band: the largest number rounded once to its dtype, and at random in float32 once for each of the ``terms`` of
-    the sums that lead to it.
+    The band is one rounding of the largest number to its dtype, and one random float32 rounding for each of the
+    ``terms`` of the sums behind it.
     """
     assert found.keys() == exact.keys()
     roundings = torch.finfo(torch.float32).eps * math.sqrt(terms)

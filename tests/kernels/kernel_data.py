@@ -1,11 +1,11 @@
-"""Inputs for the kernels' tests, the same for the same sizes, on the device where the kernels run."""
+"""Inputs for the kernels' tests, fixed for each size, on the device where the kernels run."""
 
 import pytest
 import torch
 from torch import Tensor
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ON_CPU = pytest.mark.skipif(DEVICE == "cuda", reason="float64 runs under the interpreter alone")
+ON_CPU = pytest.mark.skipif(DEVICE == "cuda", reason="float64 runs only under the interpreter")
 
 
 def inputs(b: int, n: int, h: int, d: int, dtype: torch.dtype, count: int = 4) -> list[Tensor]:
@@ -22,7 +22,7 @@ def padding(b: int, n: int) -> Tensor:
 
 
 def rotation(d: int, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
-    """Angles and a reflection of no particular length."""
+    """Angles, and a reflection vector that is not normalised."""
     theta = 10000.0 ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
     reflection = torch.randn(d, generator=torch.Generator().manual_seed(d), dtype=torch.float64)
     return {"theta": theta.to(DEVICE, dtype), "reflection": reflection.to(DEVICE, dtype)}

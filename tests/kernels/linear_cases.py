@@ -1,6 +1,6 @@
-"""The specification that the linear kernels are held to: eager, quadratic, in whatever dtype it is given.
+"""The specification of the linear kernels, eager and quadratic, in the dtype of its inputs.
 
-And what their tests share: a state to start from, everything a call gives forward and backward, two comparisons.
+Also shared by their tests: an initial state, all results of a call forward and backward, two comparisons.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def features(x: Tensor, phi: str) -> Tensor:
 
 
 def turned(x: Tensor, theta: Tensor | None, reflection: Tensor | None, position: int) -> Tensor:
-    """x [B, N, H, D] reflected, then its neighbouring pairs turned by position · θ."""
+    """x [B, N, H, D] reflected, then its neighbouring pairs rotated by position · θ."""
     if theta is None:
         return x
     if reflection is not None:
@@ -86,7 +86,7 @@ def specification(
 
 
 def initial_state(b: int, h: int, d: int, norm: str, dtype: torch.dtype) -> dict[str, Tensor]:
-    """What some tokens before the first left behind; Σψ is positive, as for a φ that is."""
+    """A state of some earlier tokens; Σψ is positive, as for a positive φ."""
     generator = torch.Generator().manual_seed(b + h + d)
     state = {"kv": torch.randn(b, h, d, d, generator=generator, dtype=torch.float64).to(DEVICE, dtype)}
     if norm == "denominator":
@@ -95,7 +95,7 @@ def initial_state(b: int, h: int, d: int, norm: str, dtype: torch.dtype) -> dict
 
 
 def kernel(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Tensor, dict[str, Tensor]]:
-    """``norm_attention`` with the final state, as ``specification`` has it."""
+    """``norm_attention`` with the final state, in the form of ``specification``."""
     return norm_attention(q, k, v, output_final_state=True, **options)
 
 

@@ -17,7 +17,7 @@ VARIANTS = [pytest.param(T1, id="T1"), pytest.param(T2, id="T2")]
 
 
 def turned(x: Tensor, theta: Tensor, reflection: Tensor | None, w: int) -> Tensor:
-    """x [B, N, H, D] reflected, then its neighbouring pairs turned by (position mod w) · θ."""
+    """x [B, N, H, D] reflected, then its neighbouring pairs rotated by (position mod w) · θ."""
     if reflection is not None:
         u = (reflection / reflection.norm()).to(x.dtype)
         x = x - 2 * (x @ u)[..., None] * u
@@ -157,8 +157,8 @@ def test_low_precision_stays_within_twice_the_eager_error_with_a_rotation(varian
     assert_case_within_budget(*data, block_size=32, **rotation(64, torch.float32), **variant)
 
 
-def test_large_float16_numbers_overflow_nowhere_on_the_way_to_the_norm():
-    """Σ_j p_ij v_j reaches a million here, its norm is of size one; p, t and y are rounded, each by half an eps."""
+def test_large_float16_numbers_do_not_overflow_before_the_norm():
+    """Σ_j p_ij v_j reaches a million, its norm is of size one; p, t and y are each rounded by half an eps."""
     q, k, v = inputs(1, 64, 2, 16, torch.float16, 3)
     o = diag_attention(q * 30, k * 30, v * 60, **T1)
     expected = specification(*(x.double() for x in (q * 30, k * 30, v * 60)), **T1)

@@ -1,4 +1,4 @@
-"""The benchmark judges before it times, counts the bytes right, and goes on whatever happens. No timing is asserted."""
+"""The benchmark checks results before it times, counts bytes correctly, and survives failures. No time is asserted."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ TINY = Case("tiny", "norm", 1, 64, 2, 16, backward=True, dtype="float32", aims=(
 
 
 def shortened(case: Case) -> Case:
-    """A case with its options, at a size that the interpreter takes in a second."""
+    """A case with its options, at a size that takes the interpreter a second."""
     size = {"batch": 1, "length": 1 if case.operation == "step" else 128, "heads": 2, "head_dim": 16}
     return replace(case, **size, dtype="bfloat16" if HERE.type == "cuda" else "float32")
 
@@ -152,7 +152,7 @@ def test_our_kernels_take_part_in_every_case_and_are_right(name: str) -> None:
     assert {key: error for key, error in errors.items() if not error <= bounds[key]} == {}
 
 
-def test_a_wrong_peer_is_called_wrong_and_beats_nobody() -> None:
+def test_a_wrong_peer_is_marked_wrong_and_left_out_of_comparisons() -> None:
     result, said = quiet_run(named(OURS, right), named("right", right), named("wrong", wrong))
     assert statuses(result) == {OURS: "measured", "right": "measured", "wrong": "wrong"}
     row = result["cases"][0]["rows"][2]
@@ -168,7 +168,7 @@ def test_a_wrong_peer_is_called_wrong_and_beats_nobody() -> None:
 
 
 @pytest.mark.parametrize("build", [wrong, raising], ids=["wrong", "failed"])
-def test_ours_being_wrong_or_failing_fails_the_run(build: object) -> None:
+def test_the_run_fails_if_ours_is_wrong_or_fails(build: object) -> None:
     result, _ = quiet_run(named(OURS, build), named("right", right))
     assert not run.succeeded(result)
     assert result["cases"][0]["comparisons"][0]["fastest"] == "right"
@@ -190,7 +190,7 @@ def test_a_missing_gradient_and_a_nan_are_wrong() -> None:
     json.dumps(result, allow_nan=False)
 
 
-def test_a_missing_and_a_failing_peer_are_reported_and_stop_nobody() -> None:
+def test_a_missing_and_a_failing_peer_are_reported_and_stop_no_other() -> None:
     missing = named("missing", right, package="no_such_package")
     result, said = quiet_run(missing, named("raising", raising), named("right", right))
     assert statuses(result) == {"missing": "left out", "raising": "failed", "right": "measured"}
@@ -207,7 +207,7 @@ def test_what_needs_a_gpu_is_left_out_on_a_cpu() -> None:
     assert run.succeeded(result)
 
 
-def test_a_peer_is_held_to_what_it_computes() -> None:
+def test_a_peer_is_checked_against_the_function_it_computes() -> None:
     bare = {"phi": "identity", "norm": "none"}
 
     def without_norm(case: Case) -> Forward:
@@ -224,7 +224,7 @@ def test_when_time_is_up_only_ours_are_measured() -> None:
     assert "used up" in result["cases"][0]["rows"][1]["reason"]
 
 
-def test_a_lost_gpu_ends_the_process_and_a_resumed_run_goes_on_behind_it(
+def test_a_lost_gpu_ends_the_process_and_a_resumed_run_continues_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, lost = tmp_path / "result.json", []
@@ -332,7 +332,7 @@ def test_the_sets_together_exceed_the_cache_four_times_where_256_suffice(size: i
     assert timing.sets_needed(size, 60 * 2**20) == sets
 
 
-def test_reducing_a_case_keeps_what_decides_the_way_through_the_kernel() -> None:
+def test_reducing_a_case_keeps_what_decides_the_launch() -> None:
     for case in gpu_cases():
         reduced = case.reduced(2**27)
         assert (reduced.batch, reduced.heads, reduced.head_dim) == (case.batch, case.heads, case.head_dim)
@@ -341,7 +341,7 @@ def test_reducing_a_case_keeps_what_decides_the_way_through_the_kernel() -> None
 
 
 def stand_in(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, normalize: bool) -> torch.Tensor:
-    """Linear attention as flash-linear-attention documents it."""
+    """Linear attention with flash-linear-attention's documented arguments."""
     scores = torch.einsum("bihd,bjhd->bhij", q.double(), k.double()).tril() * scale
     if normalize:
         scores = scores / scores.sum(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""norm_attention and its step as a GPU compiles them: configurations, races, long sequences, graphs, compilations."""
+"""norm_attention and its step compiled for a GPU: configurations, races, long sequences, graphs, compilations."""
 
 import itertools
 
@@ -19,7 +19,7 @@ BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 
 
 def turns(head_dim: int, norm: str) -> dict[str, torch.Tensor]:
-    """A rotation with a reflection, which a denominator of wide heads does not take."""
+    """A rotation with a reflection, unless a denominator with wide heads refuses it."""
     return {} if norm == "denominator" and head_dim > 64 else rotation(head_dim, F32)
 
 
@@ -29,7 +29,7 @@ def turns(head_dim: int, norm: str) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 @pytest.mark.parametrize("dtype", [BF16, F16, F32], ids=lambda x: str(x)[6:])
 def test_every_configuration_stays_within_twice_the_eager_error(dtype, head_dim, norm, rotated, causal):
-    """Two segments of saved states and a ragged end; with the rotation also padding and a state before."""
+    """Two segments of saved states and a ragged end; with the rotation also padding and an initial state."""
     options = {"norm": norm, "causal": causal}
     if rotated:
         state = initial_state(2, 3, head_dim, norm, F32)
@@ -49,7 +49,7 @@ def test_the_same_call_gives_the_same_numbers(head_dim, norm):
 
 
 def piecewise(q, k, v, *, position=0, initial_state=None, **options):
-    """``specification`` of 1024 tokens at a time, each from the state that those before left."""
+    """``specification`` on 1024 tokens at a time, each piece from the state of the pieces before."""
     pieces, state = [], initial_state
     for first in range(0, q.shape[1], 1024):
         own = (x[:, first : first + 1024] for x in (q, k, v))
@@ -61,7 +61,7 @@ def piecewise(q, k, v, *, position=0, initial_state=None, **options):
 @pytest.mark.parametrize("segments", [None, 1])
 @pytest.mark.parametrize("norm", ["embedding", "denominator"])
 def test_65536_tokens_stay_within_twice_the_eager_error(norm, segments):
-    """Causal, so that the specification can be had in pieces; its state is summed in the dtype, the kernels' is not."""
+    """Causal, so that the specification can run in pieces; it sums its state in the dtype, the kernels do not."""
     data = inputs(1, 65536, 1, 64, BF16)
     options = {"norm": norm, "theta": rotation(64, F32)["theta"]}
     exact = results(piecewise, *(x.double() for x in data), **options)
@@ -71,7 +71,7 @@ def test_65536_tokens_stay_within_twice_the_eager_error(norm, segments):
 
 
 def captured(f) -> tuple[torch.cuda.CUDAGraph, object]:
-    """A graph of what ``f`` does, after one call that compiles it, and what it returns."""
+    """A CUDA graph of ``f``, captured after one call that compiles it, and its result."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -129,7 +129,7 @@ def test_a_captured_graph_replays_steps_with_a_position_that_moves(norm):
 
 
 def compiled() -> int:
-    """How many variants of the kernels this device holds."""
+    """The number of compiled kernel variants on this device."""
     device = torch.cuda.current_device()
     modules = (linear_forward, linear_backward, rows, tables)
     kernels = [x for module in modules for x in vars(module).values() if hasattr(x, "device_caches")]
@@ -139,7 +139,7 @@ def compiled() -> int:
 
 @CAUSAL
 @pytest.mark.parametrize("norm", ["embedding", "denominator"])
-def test_nothing_is_compiled_anew_when_length_batch_or_position_change(norm, causal):
+def test_nothing_is_recompiled_when_length_batch_or_position_change(norm, causal):
     def call(batch, length, position):
         data = inputs(batch, length, 2, 64, BF16)
         options = {"norm": norm, "causal": causal, "position": position, **rotation(64, F32)}
@@ -167,5 +167,5 @@ def test_autocast_to_bfloat16_gives_the_kernels_its_dtype():
 
 def test_float64_is_refused():
     q, k, v, _ = inputs(1, 4, 1, 16, torch.float64)
-    with pytest.raises(TypeError, match=r"q\.dtype=torch\.float64: runs under TRITON_INTERPRET=1 alone"):
+    with pytest.raises(TypeError, match=r"q\.dtype=torch\.float64: runs only under TRITON_INTERPRET=1"):
         norm_attention(q, k, v)

@@ -24,7 +24,7 @@ CAUSAL = pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidire
 
 
 def everything(b, n, h, d, norm, dtype=F64) -> dict:
-    """Every option at once: padding, a rotation with a reflection, a state before the first token, its position."""
+    """All options at once: padding, a rotation with a reflection, an initial state and position."""
     state = initial_state(b, h, d, norm, F64 if dtype == F64 else F32)
     turns = rotation(d, F64 if dtype == F64 else F32)
     return {"norm": norm, "key_padding_mask": padding(b, n), "initial_state": state, "position": 5, **turns}
@@ -57,7 +57,7 @@ def test_every_norm_agrees_with_padding_rotation_state_and_position(norm, causal
 @pytest.mark.parametrize("placement", ["inside", "outside"])
 @pytest.mark.parametrize("eps", [1e-8, 10.0])
 @pytest.mark.parametrize("norm", ["embedding", "head"])
-def test_epsilon_stands_where_it_is_asked_to(norm, eps, placement):
+def test_epsilon_is_on_the_requested_side_of_the_root(norm, eps, placement):
     data = inputs(1, 20, 2, 16, F64)
     assert_exact_case(*data, norm=norm, eps=eps, eps_placement=placement)
 
@@ -72,7 +72,7 @@ def test_any_length_agrees_also_with_a_ragged_last_tile(n):
 @pytest.mark.parametrize("norm", ["embedding", "denominator"])
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_every_head_dimension_agrees_with_a_rotation(head_dim, norm):
-    """Up to 64 the kernels turn; beyond, PyTorch operations may, and a denominator has no rotation."""
+    """Up to 64 the kernels rotate; beyond, PyTorch operations do, and a denominator takes no rotation."""
     turns = {} if norm == "denominator" and head_dim > 64 else rotation(head_dim)
     assert_exact_case(*inputs(1, 67, 1, head_dim, F64), norm=norm, causal=head_dim != 96, position=3, **turns)
 
@@ -87,7 +87,7 @@ def test_a_rotation_without_a_reflection_agrees(norm, head_dim):
 @ON_CPU
 @pytest.mark.parametrize(("norm", "causal"), [("denominator", True), ("embedding", False)], ids=str)
 def test_segments_agree_with_the_specification_and_with_each_other(norm, causal):
-    """Beyond 256 tokens the backward pass starts from saved states, and the forward pass may be cut."""
+    """Beyond 256 tokens the backward pass starts from saved states, and the forward pass may use segments."""
     data = inputs(1, 530, 1, 16, F64)
     theta = rotation(16)["theta"]
     options = {"norm": norm, "causal": causal, "theta": theta, "initial_state": initial_state(1, 1, 16, norm, F64)}
@@ -133,7 +133,7 @@ def test_low_precision_stays_within_twice_the_eager_error_with_every_option(dtyp
 
 
 @pytest.mark.parametrize("norm", ["embedding", "head"])
-def test_float16_products_beyond_its_range_overflow_nowhere_on_the_way_to_the_norm(norm):
+def test_float16_products_beyond_its_range_do_not_overflow_before_the_norm(norm):
     """Σ_j (φ_i·ψ_j) v_j reaches millions; s or S, t divided by its size, and y are rounded, each by half an eps."""
     q, k, v, g = inputs(1, 70, 2, 16, F16)
     data = (q.abs() * 8, k.abs() * 8, v.abs() * 100, g)
@@ -149,7 +149,7 @@ def test_float16_products_beyond_its_range_overflow_nowhere_on_the_way_to_the_no
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.filterwarnings("ignore:invalid value encountered in divide")  # the interpreter divides before it selects
 def test_rows_of_zeros_give_zeros_and_finite_gradients(norm, placement):
-    """Where no feature is positive t is zero; 1/(σ + ε) is 10^8 there, 1/max(δ, floor) 10^6."""
+    """If no feature is positive, t is zero, 1/(σ + ε) is 10^8 and 1/max(δ, floor) 10^6."""
     q, k, v, g = inputs(1, 40, 1, 16, F32)
     q[:, 8:20] = -q[:, 8:20].abs()
     found = results(kernel, q, k, v, g, phi="relu", norm=norm, eps_placement=placement)
@@ -165,7 +165,7 @@ def test_rows_of_zeros_give_zeros_and_finite_gradients(norm, placement):
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
 def test_rows_of_zeros_are_no_worse_in_float16_than_by_the_eager_specification(norm):
-    """∂L/∂t is up to 10^6 times ∂L/∂o there, beyond float16: neither has a finite gradient for what it reaches."""
+    """∂L/∂t is up to 10^6 times ∂L/∂o there, beyond float16: neither form has finite gradients behind it."""
     q, k, v, g = inputs(1, 40, 1, 16, F16)
     q[:, 8:20] = -q[:, 8:20].abs()
     options = {"phi": "relu", "norm": norm}
@@ -187,7 +187,7 @@ def output_gradients(q, k, v, g, **options) -> dict:
 @CAUSAL
 @pytest.mark.parametrize("norm", NORMS)
 def test_packed_sequences_are_each_sequence_alone(norm, causal):
-    """Values, gradients and states; positions start anew in each; one has a single token, one none at all."""
+    """Values, gradients and states. Positions restart in each sequence; one has a single token, one has none."""
     lengths = (5, 1, 0, 40)
     data = inputs(1, sum(lengths), 1, 16, F32)
     offsets = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=DEVICE)
@@ -212,7 +212,7 @@ def test_packed_sequences_are_each_sequence_alone(norm, causal):
 
 
 @ON_CPU
-def test_packed_sequences_of_wide_heads_turn_from_their_own_start():
+def test_packed_sequences_of_wide_heads_rotate_from_their_own_start():
     q, k, v, _ = inputs(1, 37, 1, 80, F64)
     offsets = torch.tensor([0, 20, 37], dtype=torch.int32)
     options = {"position": 2, **rotation(80)}

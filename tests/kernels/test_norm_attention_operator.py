@@ -1,4 +1,4 @@
-"""norm_attention as an operator of PyTorch, and what it refuses."""
+"""norm_attention as a PyTorch operator, and the arguments it refuses."""
 
 import math
 import sys
@@ -35,7 +35,7 @@ def test_opcheck_of_the_forward_and_backward_operators(norm, causal):
 
 @pytest.mark.parametrize("packed", [False, True], ids=["batch", "packed"])
 def test_the_shapes_of_the_fake_operator_are_those_of_the_kernels(packed):
-    """Also without what opcheck is given: no gradient, no final state, packed sequences."""
+    """Also in cases that opcheck does not cover: no gradient, no final state, packed sequences."""
     q, k, v, _ = inputs(1, 6, 1, 16, F32)
     offsets = torch.tensor([0, 4, 6], dtype=torch.int32, device=DEVICE) if packed else None
     for norm in ("embedding", "head", "none", "denominator"):
@@ -79,7 +79,7 @@ def test_autocast_gives_the_kernels_its_dtype():
     assert torch.equal(found["o"], norm_attention(*(x.half() for x in data[:3])))
 
 
-def test_nothing_is_saved_where_no_gradient_is_recorded(monkeypatch):
+def test_nothing_is_saved_without_a_recorded_gradient(monkeypatch):
     q, k, v, _ = inputs(1, 20, 1, 16, F32)
     operator, saved = linear_ops.linear_attention, []
 

@@ -26,7 +26,7 @@ def stepped(q, k, v, state, position=0, **options) -> dict:
 
 
 def whole(q, k, v, state, **options) -> dict:
-    """The same by the specification."""
+    """The same, from the specification."""
     o, after = specification(q, k, v, initial_state=state, **options)
     return {"o": o, **after}
 
@@ -35,7 +35,7 @@ def whole(q, k, v, state, **options) -> dict:
 @pytest.mark.parametrize("rotated", [(), ("theta",), ("theta", "reflection")], ids=["plain", "rope", "lrpe"])
 @NORMS
 def test_every_norm_and_rotation_agrees_token_by_token(norm, rotated):
-    """Heads of 80 numbers, which leave columns empty; with a reflection too, unlike the parallel form's denominator."""
+    """Heads of 80 numbers leave columns of a tile empty. A reflection works here even with a denominator."""
     q, k, v, _ = inputs(2, 4, 2, 80, F64)
     turns = {name: x for name, x in rotation(80).items() if name in rotated}
     state = initial_state(2, 2, 80, norm, F64)
@@ -46,7 +46,7 @@ def test_every_norm_and_rotation_agrees_token_by_token(norm, rotated):
 @ON_CPU
 @NORMS
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
-def test_every_head_dimension_continues_what_the_parallel_form_left(head_dim, norm):
+def test_every_head_dimension_continues_from_the_state_of_the_parallel_form(head_dim, norm):
     q, k, v, _ = inputs(1, 6, 2, head_dim, F64)
     o, end = norm_attention(q, k, v, norm=norm, output_final_state=True)
     _, state = norm_attention(q[:, :4], k[:, :4], v[:, :4], norm=norm, output_final_state=True)

@@ -1,4 +1,4 @@
-"""What can be known of the compiled kernels without a GPU."""
+"""Checks of the compiled kernels without a GPU."""
 
 import json
 import os

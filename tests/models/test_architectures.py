@@ -1,10 +1,11 @@
-"""What the named architectures and the two recipes are made of."""
+"""What the named architectures and the two recipes consist of."""
 
 from dataclasses import fields, replace
 
 import pytest
 import torch
 
+from transnormer_lib.attention import RMSNorm
 from transnormer_lib.models.architectures import architecture, depth, names, published
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.language_model import build_model, count_parameters
@@ -95,9 +96,7 @@ def test_learned_angles_are_one_set_per_layer_and_shared_by_the_heads() -> None:
 
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])
-def test_epsilon_stands_outside_the_root_in_every_norm_of_the_released_transnormer(kind: str) -> None:
-    from transnormer_lib.attention import RMSNorm
-
+def test_epsilon_is_outside_the_root_in_every_norm_of_the_released_transnormer(kind: str) -> None:
     for recipe, placement in (("paper", "inside"), ("released", "outside")):
         config = architecture(
             "transnormer-t1",
@@ -186,8 +185,8 @@ def test_an_arrangement_that_does_not_fit_is_refused(fields: dict, message: str)
         published("transnormer-t2", "decoder", **fields)
 
 
-def test_a_block_stands_beside_nothing() -> None:
-    with pytest.raises(ValueError, match=r"attention='flash\+flash': only attentions can stand side by side"):
+def test_a_block_is_refused_beside_another_mechanism() -> None:
+    with pytest.raises(ValueError, match=r"attention='flash\+flash': only attentions can be side by side"):
         build_model(replace(published("flash", "decoder", arrangement="parallel"), vocab_size=5), seed=0)
 
 

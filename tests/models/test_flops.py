@@ -57,7 +57,7 @@ def counted(config: ModelConfig, length: int, backward: bool) -> tuple[int, floa
 @pytest.mark.parametrize("rotary", ["none", "lrpe"])
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])
 @pytest.mark.parametrize("name", names())
-def test_forward_operations_are_those_that_torch_counts(name: str, kind: Kind, rotary: str, length: int) -> None:
+def test_forward_operations_equal_torchs_count(name: str, kind: Kind, rotary: str, length: int) -> None:
     model = config(name, kind, rotary=rotary)
     measured, share = counted(model, length, backward=False)
     assert forward_flops(model, length, predicted_share=share) == measured
@@ -65,7 +65,7 @@ def test_forward_operations_are_those_that_torch_counts(name: str, kind: Kind, r
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])
-def test_operations_of_layers_side_by_side_are_those_that_torch_counts(kind: Kind, length: int) -> None:
+def test_operations_of_layers_side_by_side_equal_torchs_count(kind: Kind, length: int) -> None:
     model = config("transnormer-t2", kind, arrangement="parallel")
     measured, share = counted(model, length, backward=False)
     assert forward_flops(model, length, predicted_share=share) == measured
@@ -73,9 +73,9 @@ def test_operations_of_layers_side_by_side_are_those_that_torch_counts(kind: Kin
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])
 @pytest.mark.parametrize("name", ["vanilla", "transnormer-t1", "transnormer-t2", "flash"])
-def test_the_operations_of_attention_are_all_but_those_of_the_rest(name: str, kind: Kind) -> None:
+def test_attention_and_the_rest_make_up_all_operations(name: str, kind: Kind) -> None:
     narrow, wide = (replace(config(name, kind), hidden=width) for width in (1, 2))
-    # What one more unit of width costs is what the first one costs.
+    # Every unit of width costs the same.
     feed_forward = forward_flops(wide, LENGTH, 0.0) - forward_flops(narrow, LENGTH, 0.0)
     logits = forward_flops(narrow, LENGTH, 1.0) if kind == "decoder" else forward_flops(narrow, LENGTH, 1.0 / LENGTH)
     rest = feed_forward + vocabulary(narrow, LENGTH if kind == "decoder" else 1)
@@ -97,7 +97,7 @@ def test_a_backward_pass_costs_two_forward_ones(name: str, kind: Kind, length: i
     forward = forward_flops(model, length, predicted_share=share)
     if name == "vanilla" or kind == "encoder":
         assert measured == 3 * forward
-    else:  # what the causal block-wise form computes anew, to keep less, is no work of the model
+    else:  # the causal block-wise form recomputes some products to save memory
         assert 3 * forward < measured < 3.5 * forward
 
 
@@ -130,7 +130,7 @@ def with_layers(name: str, layers: int) -> ModelConfig:
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["one", "pairs"])
 @pytest.mark.parametrize("name", ["vanilla", "linear", "transnormer-t2", "flash"])
-def test_operations_of_a_classifier_are_those_that_torch_counts(name: str, pairs: bool) -> None:
+def test_operations_of_a_classifier_equal_torchs_count(name: str, pairs: bool) -> None:
     model, head = config(name, "encoder"), ClassifierHead(classes=3, pairs=pairs)
     classifier = build_classifier(with_head(countable(model), head), seed=0)
     ids = torch.randint(model.vocab_size, (1, 2, LENGTH) if pairs else (1, LENGTH))

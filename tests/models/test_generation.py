@@ -136,9 +136,9 @@ def test_drawn_tokens_follow_the_distribution() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"temperature": -1.0}, "temperature=-1.0: must be finite"),
-        ({"temperature": float("nan")}, "temperature=nan: must be finite"),
-        ({"top_k": -2}, "top_k=-2: must not be negative"),
+        ({"temperature": -1.0}, "temperature=-1.0: must be a finite number"),
+        ({"temperature": float("nan")}, "temperature=nan: must be a finite number"),
+        ({"top_k": -2}, "top_k=-2: must be a whole number of at least 0"),
         ({"top_p": 0.0}, r"top_p=0.0: must be in \(0, 1\]"),
     ],
     ids=["negative", "nan", "top-k", "top-p"],

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from transnormer_lib.data.batches import IGNORE
-from transnormer_lib.models.architectures import architecture, names
+from transnormer_lib.models.architectures import architecture, names, published
 from transnormer_lib.models.config import ModelConfig
-from transnormer_lib.models.language_model import build_model
+from transnormer_lib.models.feed_forward import feed_forward
+from transnormer_lib.models.language_model import build_model, count_parameters, width_for
 
 # So small that everything in the mechanism takes part at these lengths.
 OPTIONS = {"transformer-ls": {"segment_size": 8, "memory": 16}}
@@ -111,8 +112,6 @@ def test_dropout_acts_in_training_alone_and_activation_dropout_inside_the_feed_f
         plain = build_model(small("vanilla"), seed=8)
         assert torch.equal(model.eval()(ids), plain.eval()(ids))
         assert not torch.equal(model.train()(ids), plain(ids))
-    from transnormer_lib.models.feed_forward import feed_forward
-
     assert feed_forward(small("vanilla", dropout=0.5)).dropout.p == 0.0
 
 
@@ -152,19 +151,11 @@ def test_a_sequence_beyond_the_position_table_is_refused() -> None:
 
 
 def test_a_width_gives_the_parameters_asked_for() -> None:
-    from dataclasses import replace
-
-    from transnormer_lib.models.architectures import published
-    from transnormer_lib.models.language_model import count_parameters, width_for
-
     base = published("transnormer-t2", "encoder")
     for width in (1, 255, 2048):
         assert width_for(base, count_parameters(replace(base, hidden=width))) == width
 
 
 def test_a_model_without_feed_forward_parts_has_no_width() -> None:
-    from transnormer_lib.models.architectures import published
-    from transnormer_lib.models.language_model import width_for
-
     with pytest.raises(ValueError, match="attention='flash': these layers have no FFN or GLU"):
         width_for(published("flash", "encoder"), 1e8)

@@ -1,4 +1,4 @@
-"""What every model has between token ids and hidden states: embeddings, positions, a stack of blocks, a final norm.
+"""From token ids to hidden states, for every model: embeddings, positions, a stack of blocks, a final norm.
 
 Shapes: B batch, N length, D width, H heads.
 """
@@ -8,57 +8,32 @@ import math
 import torch
 from torch import Tensor, nn
 
-from transnormer_lib import attention
 from transnormer_lib.attention.norms import LayerNorm
 from transnormer_lib.models.blocks import Block, build_norm
 from transnormer_lib.models.config import ModelConfig
-from transnormer_lib.models.initialisation import draw_fairseq, draw_normal
 from transnormer_lib.models.positions import Positions
 
 
 class Backbone(nn.Module):
-    """The stack that ``config`` says, without a head. A subclass adds one, overrides ``reset_head`` and, as the last
-    thing it does, calls ``reset_parameters``.
-    """
+    """The stack that ``config`` describes; a subclass adds a head and draws the weights (``models.initialisation``)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
+        self.head: nn.Module | None = None  # a subclass sets these three
+        self.output: nn.Parameter | None = None
+        self.output_bias: nn.Parameter | None = None
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
         self.positions = Positions(config)
         self.embedding_norm = nn.Identity() if config.kind == "decoder" else LayerNorm(config.dim, affine=True)
         self.blocks = nn.ModuleList(Block(config, layer) for layer in config.attention)
         self.final_norm = build_norm(config) if config.norm_placement == "pre" else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
-        # With embeddings of standard deviation dim^-1/2 the scale makes the input's entries of unit size.
+        # Embeddings have standard deviation dim^-1/2, so this scale makes the input's entries of unit size.
         self.embedding_scale = math.sqrt(config.dim) if config.scale_embedding else 1.0
 
-    @torch.no_grad()
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw all weights anew, in a fixed order: ``config.init`` names the scheme of ``models.initialisation``.
-
-        Norms are left as they are: they start as the identity. A mechanism's own weights come first and may be drawn
-        over by the scheme; LRPE's reflection is drawn last.
-        """
-        for module in self.modules():
-            if isinstance(module, attention.Attention | attention.AttentionBlock):
-                module.reset_parameters(generator)
-        if self.config.init == "normal-0.02":
-            draw_normal(self, 0.02, generator)
-        else:
-            draw_fairseq(self, self.config.dim, generator)
-        self.reset_head(generator)
-        if isinstance(self.positions.table, nn.Parameter):
-            nn.init.normal_(self.positions.table, std=0.02, generator=generator)
-        for module in self.modules():
-            if isinstance(module, attention.Rotary):
-                module.reset_parameters(generator)
-
-    def reset_head(self, generator: torch.Generator | None) -> None:
-        """Draw what the subclass added."""
-
     def embed(self, input_ids_BN: Tensor, start: int = 0) -> Tensor:
-        """What the first block sees of tokens whose first stands at position ``start``: [B, N, D]."""
+        """The first block's input [B, N, D]; ``start`` is the position of the first token."""
         x = self.positions(self.embedding(input_ids_BN) * self.embedding_scale, start)
         return self.dropout(self.embedding_norm(x))
 
@@ -78,6 +53,10 @@ class Backbone(nn.Module):
     def attention_weights(self, input_ids_BN: Tensor, key_padding_mask: Tensor | None = None) -> list[Tensor]:
         """Per layer the attention weights [B, H, N, N], defined for each mechanism by its ``return_weights``."""
         return self.hidden(input_ids_BN, key_padding_mask, return_weights=True)[1]
+
+    def parameter_count(self) -> int:
+        """Number of trainable parameters; tied weights count once."""
+        return sum(p.numel() for p in self.parameters())
 
     def stack(self) -> list[Block]:
         """The layers, first layer first."""

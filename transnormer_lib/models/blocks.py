@@ -1,4 +1,4 @@
-"""The layers of a stack: one attention or several with a feed-forward part, or one block that replaces both.
+"""The layers of a stack: attention and a feed-forward part, or one block that replaces both.
 
 Shapes: B batch, N length, D width, H heads.
 """
@@ -26,7 +26,7 @@ def build_norm(config: ModelConfig) -> nn.Module:
 
 
 def _options(config: ModelConfig, mechanism: str) -> dict[str, Any]:
-    """Those of the model's fields that the mechanism has; the mechanism's own options come last and win."""
+    """The model's fields that the mechanism has, overridden by the mechanism's own options."""
     shared: dict[str, Any] = {
         "dim": config.dim,
         "heads": config.heads,
@@ -37,29 +37,26 @@ def _options(config: ModelConfig, mechanism: str) -> dict[str, Any]:
         "max_length": config.max_length,
     }
     known = {field.name for field in fields(attention.config_class(mechanism))}
-    return {name: value for name, value in shared.items() if name in known} | dict(
-        config.attention_options.get(mechanism, {})
-    )
+    own = config.attention_options.get(mechanism, {})
+    return {name: value for name, value in shared.items() if name in known} | dict(own)
 
 
 class Block(nn.Module):
-    """One layer of a stack, each part of it with a residual connection and a norm.
+    """One layer of a stack; each of its parts has a residual connection and a norm.
 
-    Either attention and a feed-forward part, or, where the mechanism is a block such as FLASH, that block alone.
-    ``layer`` is an entry of ``config.attention``. Raises ValueError where it puts a block beside something else.
+    The parts are attention and a feed-forward part, or one block such as FLASH in place of both. ``layer`` is an entry
+    of ``config.attention``. Raises ValueError if it names a block beside another mechanism.
     """
 
     def __init__(self, config: ModelConfig, layer: str) -> None:
         super().__init__()
         built = [attention.build(name, _options(config, name)) for name in side_by_side(layer)]
         attentions = [one for one in built if isinstance(one, attention.Attention)]
+        if len(attentions) < len(built) > 1:
+            raise ValueError(f"attention={layer!r}: only attentions can be side by side, and one of these is a block")
+        self.mechanisms = tuple(built)
         self.attention: attention.MultiHeadAttention | attention.ParallelAttention | attention.AttentionBlock
         self.feed_forward: FFN | GLU | None = None
-        self.feed_forward_norm: nn.Module | None = None
-        if len(attentions) < len(built) > 1:
-            raise ValueError(
-                f"attention={layer!r}: only attentions can stand side by side, and one of these is a block"
-            )
         if isinstance(built[0], attention.AttentionBlock):
             self.attention = built[0]
         else:
@@ -70,19 +67,9 @@ class Block(nn.Module):
             )
             self.feed_forward = feed_forward(config)
         self.attention_norm = build_norm(config)
-        if self.feed_forward is not None:
-            self.feed_forward_norm = build_norm(config)
+        self.feed_forward_norm = None if self.feed_forward is None else build_norm(config)
         self.dropout = nn.Dropout(config.dropout)
         self.pre_norm = config.norm_placement == "pre"
-
-    @property
-    def mechanisms(self) -> tuple[attention.Attention | attention.AttentionBlock, ...]:
-        """What the registry built for this layer: one mechanism, or those that stand side by side."""
-        if isinstance(self.attention, attention.ParallelAttention):
-            return self.attention.attentions()
-        return (
-            self.attention.attention if isinstance(self.attention, attention.MultiHeadAttention) else self.attention,
-        )
 
     def forward(
         self, x_BND: Tensor, key_padding_mask: Tensor | None = None, return_weights: bool = False
@@ -105,7 +92,7 @@ class Block(nn.Module):
         return self._rest(x_BD, attended), state
 
     def _seen(self, x: Tensor) -> Tensor:
-        """What attention sees of the residual stream x [..., D]."""
+        """Attention's input, from the residual stream x [..., D]."""
         return self.attention_norm(x) if self.pre_norm else x
 
     def _rest(self, x: Tensor, attended: Tensor) -> Tensor:

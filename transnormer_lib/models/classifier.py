@@ -1,15 +1,13 @@
 """Sequence classifiers for every registered attention: an encoder stack, pooling, a small head.
 
-- Pooling ``mean`` runs over the real tokens alone. Divided by the padded length, as in the original Long Range Arena
-  harness, the mean would tell the model how long the input is. ``first`` takes the first real token's hidden state.
-- The head is a hidden layer with ReLU and a projection onto the classes (Long Range Arena: 64 → 128 → classes). As in
-  the original harness nothing is dropped in it, unless ``head_dropout`` says so.
+- Pooling ``mean`` averages over the real tokens only. Dividing by the padded length, as the original Long Range Arena
+  harness does, would reveal the length of the input. ``first`` takes the first real token's hidden state.
+- The head is a hidden layer with ReLU and a projection onto the classes (Long Range Arena: 64 → 128 → classes). By
+  default it has no dropout, as in the original harness.
 - ``pairs``: two sequences through the same stack, and the head sees [a, b, a·b, a − b] (its Retrieval task).
 
 Shapes: B batch, N length, D width, C classes.
 """
-
-from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
@@ -19,7 +17,7 @@ from torch import Tensor, nn
 
 from transnormer_lib.models.backbone import Backbone
 from transnormer_lib.models.config import ClassifierHead, ModelConfig
-from transnormer_lib.models.initialisation import draw_normal, reset_linears
+from transnormer_lib.models.initialisation import draw_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +35,7 @@ class ClassifierConfig(ClassifierHead):
 
 
 def head_of(config: ClassifierConfig) -> nn.Sequential:
-    """What stands above the pooled encoder."""
+    """The head, on the pooled encoder."""
     width = config.head_width or 2 * config.model.dim
     return nn.Sequential(
         nn.Linear(config.model.dim * (4 if config.pairs else 1), width),
@@ -50,17 +48,13 @@ def head_of(config: ClassifierConfig) -> nn.Sequential:
 class Classifier(Backbone):
     """Logits [B, C] of sequences or, with ``pairs``, of pairs of them. ``generator`` fixes the first weights."""
 
+    head: nn.Sequential
+
     def __init__(self, config: ClassifierConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config.model)
         self.classifier_config = config
         self.head = head_of(config)
-        self.reset_parameters(generator)
-
-    def reset_head(self, generator: torch.Generator | None) -> None:
-        if self.config.init == "fairseq":
-            reset_linears(self.head, generator)
-        else:
-            draw_normal(self.head, 0.02, generator)
+        draw_weights(self, generator)
 
     def forward(
         self, input_ids: Tensor, key_padding_mask: Tensor | None = None, targets_B: Tensor | None = None
@@ -93,13 +87,13 @@ class Classifier(Backbone):
         if key_padding_mask is None:
             return hidden_BND.mean(1)
         real_BN1 = ~key_padding_mask[..., None]
-        # Filled, not multiplied: what stands on padding means nothing and may be no number.
+        # Filled, not multiplied: hidden states of padding are meaningless and may be NaN.
         total_BD = hidden_BND.masked_fill(~real_BN1, 0.0).sum(1)
         return total_BD / real_BN1.sum(1).clamp(min=1)
 
 
 def build_classifier(config: ClassifierConfig, seed: int) -> Classifier:
-    """The classifier with the weights that ``seed`` fixes, whatever torch's global random state is."""
+    """The classifier with weights drawn from ``seed`` alone, independent of torch's global random state."""
     return Classifier(config, torch.Generator().manual_seed(seed))
 
 
@@ -109,7 +103,6 @@ def with_head(model: ModelConfig, head: ClassifierHead) -> ClassifierConfig:
 
 
 def count_classifier_parameters(config: ClassifierConfig) -> int:
-    """Number of trainable parameters, counted on the meta device: nothing is allocated."""
+    """Number of trainable parameters, counted on the meta device without allocating."""
     with torch.device("meta"):
-        model = Classifier(config)
-    return sum(p.numel() for p in model.parameters())
+        return Classifier(config).parameter_count()

@@ -1,34 +1,29 @@
-"""The config of a model, and of what makes a classifier of it.
+"""The config of a model, and of the head that makes a classifier of it.
 
-A :class:`ModelConfig` says everything about a language model's structure in ordinary fields, each of which can be set
-alone. ``models.architectures`` fills them in for the models that the paper names. A :class:`ClassifierHead` stands in
-place of the vocabulary. What is left out here: optimisation and data (``transnormer_lib.training``).
+:class:`ModelConfig` describes a language model's structure in plain fields, each of which can be set alone;
+``models.architectures`` fills them in for the models that the paper names. :class:`ClassifierHead` replaces the
+vocabulary. Optimisation and data are in ``transnormer_lib.training``.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_origin
+
+from transnormer_lib.checks import check_choice, check_count, check_probability
+from transnormer_lib.choices import EpsPlacement, Rotary
 
 Kind = Literal["decoder", "encoder"]
 FeedForward = Literal["ffn", "glu"]
 Activation = Literal["relu", "gelu", "swish", "identity"]
 NormName = Literal["rms", "layer", "scale"]
-EpsPlacement = Literal["inside", "outside"]
 NormPlacement = Literal["pre", "post"]
 Positions = Literal["sinusoidal", "learned", "none"]
-Rotary = Literal["none", "rope", "lrpe"]
 Init = Literal["fairseq", "normal-0.02"]
 Pooling = Literal["mean", "first"]
 
 
-def one_of(name: str, value: object, options: tuple[str, ...]) -> None:
-    """Refuse a value that is not among ``options``."""
-    if value not in options:
-        raise ValueError(f"{name}={value!r}: must be one of {', '.join(map(repr, options))}")
-
-
 def side_by_side(layer: str) -> tuple[str, ...]:
-    """The mechanisms of one entry of ``ModelConfig.attention``: most often one, several joined by ``+``."""
+    """The mechanisms of one entry of ``ModelConfig.attention``: one, or several joined by ``+``."""
     return tuple(layer.split("+"))
 
 
@@ -52,48 +47,36 @@ class ModelConfig:
     hidden: int = 0  # width inside the FFN or GLU; 0: 4 * dim for an FFN, 8/3 * dim for a GLU
     activation: Activation = "gelu"
     norm: NormName = "layer"  # of the blocks; LayerNorm has gain and bias, RMSNorm neither, ScaleNorm one number
-    norm_eps_placement: EpsPlacement = "inside"  # of RMSNorm: Definition D.1; released: outside
+    norm_eps_placement: EpsPlacement = "inside"  # of RMSNorm
     norm_placement: NormPlacement = "pre"
     positions: Positions = "sinusoidal"  # absolute, added to the embeddings
-    rotary: Rotary = "none"  # relative, inside every attention; released TransNormer: lrpe; blocks have their own
+    rotary: Rotary = "none"  # relative, inside every attention; blocks have their own
     dropout: float = 0.0  # of the embeddings and of each branch before it is added
     attention_dropout: float = 0.0  # of the attention matrix, in the mechanisms that have one
     activation_dropout: float = 0.0  # inside the FFN or GLU
     scale_embedding: bool = True  # times √dim
     tied: bool = True  # the output projection is the embedding
     output_bias: bool = False  # of a decoder's logits; an encoder's head has one of its own
-    init: Init = "fairseq"
+    init: Init = "fairseq"  # the scheme of the first weights: models.initialisation
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "max_length", "dim", "heads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)!r}: must be at least 1")
+            check_count(name, getattr(self, name))
+        check_count("hidden", self.hidden, least=0)
+        for name in ("dropout", "attention_dropout", "activation_dropout"):
+            check_probability(name, getattr(self, name))
+        for each in fields(self):
+            if get_origin(each.type) is Literal:
+                check_choice(each.name, getattr(self, each.name), each.type)
         if self.dim % self.heads:
             raise ValueError(f"heads={self.heads!r}: must divide dim={self.dim}")
         if not self.attention:
             raise ValueError(f"attention={self.attention!r}: needs one mechanism per layer, at least one")
-        if self.hidden < 0:
-            raise ValueError(f"hidden={self.hidden!r}: must not be negative")
-        for name in ("dropout", "attention_dropout", "activation_dropout"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ValueError(f"{name}={getattr(self, name)!r}: must be in [0, 1)")
         if self.positions == "sinusoidal" and self.dim % 2:
             raise ValueError(f"dim={self.dim!r}: must be even for sinusoidal positions")
         unused = set(self.attention_options) - set(self.mechanisms)
         if unused:
             raise ValueError(f"attention_options={sorted(unused)!r}: names no mechanism of attention={self.attention}")
-        for name, allowed in (
-            ("kind", Kind),
-            ("feed_forward", FeedForward),
-            ("activation", Activation),
-            ("norm", NormName),
-            ("norm_eps_placement", EpsPlacement),
-            ("norm_placement", NormPlacement),
-            ("positions", Positions),
-            ("rotary", Rotary),
-            ("init", Init),
-        ):
-            one_of(name, getattr(self, name), get_args(allowed))
         if self.output_bias and self.kind == "encoder":
             raise ValueError("output_bias=True: only a decoder has this bias; the masked LM's head has one of its own")
         if self.norm != "rms" and self.norm_eps_placement == "outside":
@@ -109,7 +92,7 @@ class ModelConfig:
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """The mechanisms of all layers by name, each once, in the order of their first layer."""
+        """The names of all layers' mechanisms, each once, in the order of their first layer."""
         return tuple(dict.fromkeys(name for layer in self.attention for name in side_by_side(layer)))
 
     @property
@@ -122,7 +105,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class ClassifierHead:
-    """What a classifier has above an encoder. Raises ``ValueError`` naming the field, value and rule."""
+    """A classifier's head above an encoder. Raises ``ValueError`` naming the field, value and rule."""
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012  read by pydantic, not a field
 
@@ -133,10 +116,7 @@ class ClassifierHead:
     head_dropout: float = 0.0  # after the head's hidden layer; the head of the published Long Range Arena runs has none
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.head_dropout < 1.0:
-            raise ValueError(f"head_dropout={self.head_dropout!r}: must be in [0, 1)")
-        if self.classes < 2:
-            raise ValueError(f"classes={self.classes!r}: must be at least 2")
-        if self.head_width < 0:
-            raise ValueError(f"head_width={self.head_width!r}: must not be negative")
-        one_of("pooling", self.pooling, get_args(Pooling))
+        check_count("classes", self.classes, least=2)
+        check_count("head_width", self.head_width, least=0)
+        check_choice("pooling", self.pooling, Pooling)
+        check_probability("head_dropout", self.head_dropout)

@@ -1,4 +1,4 @@
-"""What follows attention in a block: the FFN of the vanilla transformer, and the GLU of TransNormer (Table 10).
+"""The feed-forward part of a block: the vanilla transformer's FFN and TransNormer's GLU (Table 10).
 
 Shapes: B batch, N length, D model width.
 """
@@ -12,7 +12,7 @@ ACTIVATIONS: dict[Activation, type[nn.Module]] = {
     "relu": nn.ReLU,
     "gelu": nn.GELU,
     "swish": nn.SiLU,
-    "identity": nn.Identity,  # what the release's activation table really returns for "swish"
+    "identity": nn.Identity,  # what the release's activation table returns for "swish"
 }
 
 

@@ -1,4 +1,4 @@
-"""Sampling from a decoder in its recurrent form: one step per token, whatever the mechanism.
+"""Sampling from a decoder in its recurrent form, one step per token.
 
 Shapes: B sequences, V vocabulary.
 """
@@ -9,25 +9,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from transnormer_lib.checks import check_count, check_not_negative
 from transnormer_lib.models.language_model import LanguageModel
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is drawn from the logits. The filters apply in this order; by default nothing is cut off.
-
-    Raises ``ValueError`` naming the field, its value and the rule.
-    """
+    """How a token is drawn from the logits: the fields apply in this order. Raises ``ValueError`` for a bad field."""
 
     temperature: float = 1.0  # divides the logits; 0: always the likeliest token
     top_k: int = 0  # keep the k likeliest tokens; 0: all
     top_p: float = 1.0  # keep the fewest likeliest tokens whose probabilities reach p (Holtzman et al., 2020)
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.temperature < float("inf"):
-            raise ValueError(f"temperature={self.temperature!r}: must be finite and not negative")
-        if self.top_k < 0:
-            raise ValueError(f"top_k={self.top_k!r}: must not be negative (0 keeps all tokens)")
+        check_not_negative("temperature", self.temperature)
+        check_count("top_k", self.top_k, least=0)
         if not 0.0 < self.top_p <= 1.0:
             raise ValueError(f"top_p={self.top_p!r}: must be in (0, 1]")
 
@@ -66,35 +62,34 @@ def generate(
     generator: torch.Generator | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Tensor]:
-    """Continue each prompt: per sequence the new token ids, at most ``max_new_tokens`` of them.
+    """Continue each prompt by at most ``max_new_tokens`` tokens, and return the new ids of each.
 
-    The shortest prompt's length is read in parallel; from there on every sequence advances by one token per step,
-    taken from its prompt as long as that lasts and sampled afterwards. So prompts of different lengths need no
-    padding, and each sequence's tokens follow from its own prompt alone, up to the draws of ``generator``. Greedy
-    continuations (temperature 0) do not depend on what else is in the batch.
+    The model reads the shortest prompt's length in parallel, then advances every sequence one token per step: a token
+    of its prompt while that lasts, then a sampled one. So prompts of different lengths need no padding, and a
+    continuation depends on the other sequences only through the draws of ``generator``; greedily (temperature 0), not
+    at all.
 
     Args:
         prompts: B tensors of token ids, each [N] with N at least 1, on the model's device.
-        stop: a sequence ends with the first of these ids that is sampled; the id is part of the result.
-        generator: fixes the draws; torch's default generator without it. Must be on the model's device.
+        stop: the first sampled id among these ends its sequence and is the last of its result.
+        generator: for the draws, on the model's device; by default torch's own.
         progress: called with the number of steps made.
 
     Raises:
-        ValueError: no prompt, an empty prompt, ids outside the vocabulary, or more tokens than the model's
-            ``max_length`` has positions for.
+        ValueError: no prompt, an empty prompt, ids outside the vocabulary, or too long for the model's ``max_length``.
     """
     sampling = sampling or Sampling()
     _check(model, prompts, max_new_tokens)
-    lengths = [len(prompt) for prompt in prompts]
-    made: list[list[int]] = [[] for _ in prompts]
     if max_new_tokens == 0:
         return [prompt.new_empty(0) for prompt in prompts]
+    lengths = [len(prompt) for prompt in prompts]
+    read = min(lengths)  # tokens so far
+    made: list[list[int]] = [[] for _ in prompts]
+    done = [False] * len(prompts)
     was_training = model.training
     model.eval()
     try:
-        read = min(lengths)
         logits_BV, states = model.prefill(torch.stack([prompt[:read] for prompt in prompts]))
-        done = [False] * len(prompts)
         while True:
             drawn = sampling.draw(logits_BV, generator).tolist()
             for b, token in enumerate(drawn):
@@ -106,17 +101,15 @@ def generate(
             if progress is not None:
                 progress(read - min(lengths) + 1)
             if all(done):
-                break
+                return [prompt.new_tensor(tokens) for prompt, tokens in zip(prompts, made, strict=True)]
             logits_BV, states = model.step(logits_BV.new_tensor(drawn, dtype=torch.long), states)
             read += 1
     finally:
         model.train(was_training)
-    return [prompt.new_tensor(tokens) for prompt, tokens in zip(prompts, made, strict=True)]
 
 
 def _check(model: LanguageModel, prompts: Sequence[Tensor], max_new_tokens: int) -> None:
-    if max_new_tokens < 0:
-        raise ValueError(f"max_new_tokens={max_new_tokens!r}: must not be negative")
+    check_count("max_new_tokens", max_new_tokens, least=0)
     if not prompts:
         raise ValueError("prompts=[]: needs at least one prompt")
     vocab_size, max_length = model.config.vocab_size, model.config.max_length

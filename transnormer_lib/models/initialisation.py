@@ -1,41 +1,80 @@
-"""The first weights of a model: the two schemes of the released code, drawn in a fixed order."""
+"""The first weights of every model: which part gets which distribution, drawn in one fixed order.
+
+``ModelConfig.init`` names one of two schemes of the released code (OpenNLPLab/fairseq-evo@38fa81f):
+
+    part, in the order drawn               fairseq                            normal-0.02
+    1  a mechanism's or block's own        its ``reset_parameters``           its own; then its linear layers as in 2
+    2  token embedding                     N(0, 1/dim)                        N(0, 0.02²)
+       q, k, v projections                 Xavier-uniform, gain 1/√2 (in      N(0, 0.02²), biases 0
+                                           DiagAttention 1), biases 0
+       output projection of attention      Xavier-uniform, gain 1, bias 0     N(0, 0.02²), bias 0
+       FFN, GLU                            uniform in ±1/√fan_in              N(0, 0.02²), biases 0
+    3  head of masked LM or classifier     uniform in ±1/√fan_in              N(0, 0.02²), biases 0
+       untied output; bias of the logits   N(0, 1/dim); 0                     N(0, 0.02²); 0
+    4  learned positions                   N(0, 0.02²)                        N(0, 0.02²)
+    5  LRPE: angles; reflection            fixed start; random direction      fixed start; random direction
+
+Norms keep gain 1 and bias 0 from their constructors.
+"""
 
 import torch
 from torch import nn
 
 from transnormer_lib import attention
+from transnormer_lib.models.backbone import Backbone
 from transnormer_lib.models.feed_forward import FFN, GLU
 
 
 @torch.no_grad()
-def draw_fairseq(model: nn.Module, dim: int, generator: torch.Generator | None) -> None:
-    """Embeddings N(0, 1/dim); q, k, v Xavier-uniform with gain 1/√2, in DiagAttention and the output with gain 1
-    (OpenNLPLab/fairseq-evo@38fa81f); feed-forward parts uniform in ±1/√fan_in, torch's default for a Linear.
-    """
+def draw_weights(model: Backbone, generator: torch.Generator | None) -> None:
+    """Draw every weight of a language model or a classifier, from torch's default generator if None is given."""
+    fairseq = model.config.init == "fairseq"
+    for module in model.modules():
+        if isinstance(module, attention.Attention | attention.AttentionBlock):
+            module.reset_parameters(generator)
+    (draw_fairseq if fairseq else draw_normal)(model, generator)
+    if model.head is not None and fairseq:
+        _uniform(model.head, generator)
+    elif isinstance(model.head, nn.Sequential):
+        draw_normal(model.head, generator)  # a classifier's, drawn twice: a seed must keep its weights
+    if model.output is not None:
+        nn.init.normal_(model.output, std=model.config.dim**-0.5 if fairseq else 0.02, generator=generator)
+    if model.output_bias is not None:
+        nn.init.zeros_(model.output_bias)
+    if isinstance(model.positions.table, nn.Parameter):
+        nn.init.normal_(model.positions.table, std=0.02, generator=generator)
+    for module in model.modules():
+        if isinstance(module, attention.Rotary):
+            module.reset_parameters(generator)
+
+
+def draw_fairseq(model: Backbone, generator: torch.Generator | None) -> None:
+    """Embedding, projections and feed-forward parts by the scheme ``fairseq``."""
     for module in model.modules():
         if isinstance(module, nn.Embedding):
-            nn.init.normal_(module.weight, std=dim**-0.5, generator=generator)
+            nn.init.normal_(module.weight, std=model.config.dim**-0.5, generator=generator)
         elif isinstance(module, attention.MultiHeadAttention):
-            _reset_attention(module, generator)
+            gain = 1.0 if module.attention.name == "diag" else 2**-0.5
+            for projection in (module.q_proj, module.k_proj, module.v_proj):
+                _xavier(projection, gain, generator)
+            _xavier(module.out_proj, 1.0, generator)
         elif isinstance(module, attention.ParallelAttention):
-            _reset_output(module.out_proj, generator)
+            _xavier(module.out_proj, 1.0, generator)
         elif isinstance(module, FFN | GLU):
-            reset_linears(module, generator)
+            _uniform(module, generator)
 
 
-@torch.no_grad()
-def draw_normal(model: nn.Module, std: float, generator: torch.Generator | None) -> None:
-    """Every weight of a Linear or an Embedding N(0, std²), biases zero."""
-    for module in model.modules():
+def draw_normal(parent: nn.Module, generator: torch.Generator | None) -> None:
+    """All linear layers and embeddings by the scheme ``normal-0.02``."""
+    for module in parent.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
-            nn.init.normal_(module.weight, std=std, generator=generator)
+            nn.init.normal_(module.weight, std=0.02, generator=generator)
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
 
 
-@torch.no_grad()
-def reset_linears(parent: nn.Module, generator: torch.Generator | None) -> None:
-    """Weights and biases of the linear layers uniform in ±1/√fan_in."""
+def _uniform(parent: nn.Module, generator: torch.Generator | None) -> None:
+    """Weights and biases of linear layers uniform in ±1/√fan_in, torch's default."""
     for linear in parent.modules():
         if isinstance(linear, nn.Linear):
             bound = linear.in_features**-0.5
@@ -44,15 +83,7 @@ def reset_linears(parent: nn.Module, generator: torch.Generator | None) -> None:
                 nn.init.uniform_(linear.bias, -bound, bound, generator=generator)
 
 
-def _reset_attention(layer: attention.MultiHeadAttention, generator: torch.Generator | None) -> None:
-    gain = 1.0 if layer.attention.name == "diag" else 2**-0.5
-    for linear in (layer.q_proj, layer.k_proj, layer.v_proj):
-        nn.init.xavier_uniform_(linear.weight, gain=gain, generator=generator)
-        nn.init.zeros_(linear.bias)
-    _reset_output(layer.out_proj, generator)
-
-
-def _reset_output(projection: nn.Module, generator: torch.Generator | None) -> None:
-    if isinstance(projection, nn.Linear):  # an attention among others in its layer leaves the projection to the layer
-        nn.init.xavier_uniform_(projection.weight, generator=generator)
+def _xavier(projection: nn.Module, gain: float, generator: torch.Generator | None) -> None:
+    if isinstance(projection, nn.Linear):  # one attention of several has no output projection of its own
+        nn.init.xavier_uniform_(projection.weight, gain=gain, generator=generator)
         nn.init.zeros_(projection.bias)

@@ -1,12 +1,12 @@
 """Decoder and encoder language models for every registered attention.
 
-A model is: token embedding (+ positions) → blocks → logits through the tied embedding.
+A model is token embedding (+ positions) → blocks → logits through the tied embedding.
+
 - Decoder (autoregressive): in the paper pre-norm blocks, embeddings scaled by √dim, a final norm.
-- Encoder (masked LM): in the paper post-norm blocks, LayerNorm on the embeddings, an MLM head (dense, GELU,
-  LayerNorm, bias).
-A decoder also runs as a recurrence: ``prefill`` reads a prompt in parallel, ``step`` one token at a time.
-Sampling is in ``models.generation``.
-Shapes: B batch, N length, D width, V vocabulary, H heads.
+- Encoder (masked LM): in the paper post-norm blocks, LayerNorm on the embeddings, a masked-LM head.
+
+A decoder also runs as a recurrence: ``prefill`` reads a prompt in parallel, ``step`` one token at a time;
+``models.generation`` samples with them. Shapes: B batch, N length, D width, V vocabulary, H heads.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ from transnormer_lib.attention.norms import LayerNorm
 from transnormer_lib.data.batches import IGNORE
 from transnormer_lib.models.backbone import Backbone
 from transnormer_lib.models.config import ModelConfig
-from transnormer_lib.models.initialisation import reset_linears
+from transnormer_lib.models.initialisation import draw_weights
 
 ModelState = list[attention.State]  # one state per block
 
@@ -39,40 +39,30 @@ class MaskedLMHead(nn.Module):
 
 
 class LanguageModel(Backbone):
-    """A decoder or encoder stack as ``config`` says.
+    """The decoder or encoder that ``config`` describes, its weights drawn from ``generator`` or torch's default one."""
 
-    Weights are drawn from ``generator`` (or torch's default one), so a seed fixes them.
-    """
+    head: MaskedLMHead | None
 
     def __init__(self, config: ModelConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config)
         self.head = None if config.kind == "decoder" else MaskedLMHead(config)
         self.output = None if config.tied else nn.Parameter(torch.empty(config.vocab_size, config.dim))
         self.output_bias = nn.Parameter(torch.empty(config.vocab_size)) if config.output_bias else None
-        self.reset_parameters(generator)
-
-    def reset_head(self, generator: torch.Generator | None) -> None:
-        fairseq = self.config.init == "fairseq"
-        if self.head is not None and fairseq:
-            reset_linears(self.head, generator)
-        if self.output is not None:
-            nn.init.normal_(self.output, std=self.config.dim**-0.5 if fairseq else 0.02, generator=generator)
-        if self.output_bias is not None:
-            nn.init.zeros_(self.output_bias)
+        draw_weights(self, generator)
 
     def forward(
         self, input_ids_BN: Tensor, key_padding_mask: Tensor | None = None, targets_BN: Tensor | None = None
     ) -> Tensor:
         """Logits [B, N, V], or with ``targets_BN`` the loss. In ``key_padding_mask`` [B, N] True marks padding.
 
-        The loss is the mean cross-entropy in nats over the positions whose target is not ``IGNORE``. It is computed
-        here rather than by the caller because wrappers for several devices see only ``forward``.
+        The loss is the mean cross-entropy in nats over the positions whose target is not ``IGNORE``; it is computed
+        here because wrappers for several devices see only ``forward``.
         """
         hidden, _ = self.hidden(input_ids_BN, key_padding_mask)
         if targets_BN is None:
             return self.logits(hidden)
         if self.config.kind == "encoder":
-            # A masked-LM batch counts few positions: project those alone onto the vocabulary.
+            # Few positions of a masked-LM batch count: project only those onto the vocabulary.
             counted = targets_BN != IGNORE
             return F.cross_entropy(self.logits(hidden[counted]), targets_BN[counted])
         return F.cross_entropy(self.logits(hidden).flatten(0, 1), targets_BN.flatten(), ignore_index=IGNORE)
@@ -98,8 +88,8 @@ class LanguageModel(Backbone):
     def step(self, input_ids_B: Tensor, states: ModelState) -> tuple[Tensor, ModelState]:
         """Logits [B, V] after one more token per sequence, equal to ``forward``'s at that position.
 
-        Costs the same at every position where no block keeps a cache that grows, as softmax attention does. The states
-        given in are used up: their memory may be written to.
+        The cost is the same at every position unless a block's cache grows, as softmax attention's does. Do not reuse
+        ``states``: their memory may be overwritten.
         """
         self._check_recurrent()
         x = self.embed(input_ids_B[:, None], start=int(states[0]["position"]))[:, 0]
@@ -121,26 +111,23 @@ class LanguageModel(Backbone):
 
 
 def build_model(config: ModelConfig, seed: int) -> LanguageModel:
-    """The model with the weights that ``seed`` fixes, whatever torch's global random state is."""
+    """The model with weights drawn from ``seed`` alone, independent of torch's global random state."""
     return LanguageModel(config, torch.Generator().manual_seed(seed))
 
 
 def width_for(config: ModelConfig, parameters: float) -> int:
-    """The width inside the FFN or GLU with which ``config`` comes closest to so many parameters, at least 1.
+    """The width inside the FFN or GLU, at least 1, that brings ``config`` closest to a number of parameters.
 
     Raises ValueError for a model whose layers have neither.
     """
-    # One more unit costs every layer the same, so the count is a straight line over the width.
+    # The count is linear in the width.
     one, two = (count_parameters(replace(config, hidden=width)) for width in (1, 2))
     if one == two:
-        raise ValueError(
-            f"attention={config.attention[0]!r}: these layers have no FFN or GLU whose width could be chosen"
-        )
+        raise ValueError(f"attention={config.attention[0]!r}: these layers have no FFN or GLU with a width to choose")
     return max(round((parameters - one) / (two - one)) + 1, 1)
 
 
 def count_parameters(config: ModelConfig) -> int:
-    """Number of trainable parameters, counted on the meta device: nothing is allocated. Tied weights count once."""
+    """Number of trainable parameters, counted on the meta device without allocating; tied weights count once."""
     with torch.device("meta"):
-        model = LanguageModel(config)
-    return sum(p.numel() for p in model.parameters())
+        return LanguageModel(config).parameter_count()

@@ -16,7 +16,7 @@ def sinusoidal(length: int, dim: int) -> Tensor:
 
 
 class Positions(nn.Module):
-    """Adds the position table's first N rows to x [B, N, D]; ``none`` adds nothing."""
+    """Adds N rows of the position table to x [B, N, D]; ``none`` adds nothing."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

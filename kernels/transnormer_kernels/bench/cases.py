@@ -1,6 +1,6 @@
-"""What is measured: the shapes, the options, and what each case aims at. No timing and no kernel here.
+"""The measured cases: shapes, options, and targets.
 
-Shapes: B batch, N length, H heads, D head_dim. M = B·H·N is the number of token-heads, 2^20 where nothing else is said.
+Shapes: B batch, N length, H heads, D head_dim. B·H·N is 2^20 unless a case says otherwise.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ Operation = Literal["norm", "diag", "step", "softmax"]
 
 @dataclass(frozen=True)
 class Aim:
-    """So many times faster than the fastest of ``against`` that computes the right thing."""
+    """The target: ``ratio`` times faster than the fastest correct one of ``against``."""
 
     against: tuple[str, ...]
     ratio: float
@@ -23,8 +23,8 @@ class Aim:
 class Case:
     """One operation at one shape, forward or forward and backward.
 
-    ``step`` is one token against a state, and has no length. ``softmax`` is no case of its own: it is what PyTorch's
-    fused attention is held to where it stands beside a linear attention.
+    ``step`` is one token against a state, and has no length. ``softmax`` is no case of its own: PyTorch's fused
+    attention is checked against it when it is timed beside a linear attention.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Case:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """``dtype`` as PyTorch has it."""
+        """``dtype`` as a torch dtype."""
         return getattr(torch, self.dtype)
 
     @property
@@ -63,15 +63,15 @@ class Case:
         return {"B": self.batch, "N": self.length, "H": self.heads, "D": self.head_dim}
 
     def options(self) -> dict[str, Any]:
-        """What distinguishes the case besides its shape, as plain values."""
+        """The case's other fields, as plain values."""
         names: tuple[str, ...] = ("block_size", "scores") if self.operation == "diag" else ("phi",)
         names = ("operation", "backward", "causal", "norm", "eps", "eps_placement", "rotated", *names)
         return {name: getattr(self, name) for name in names}
 
     def reduced(self, scores: int) -> "Case":
-        """The same case with as few tokens as make at most ``scores`` numbers of B·H·N² (but 128 of them at least).
+        """The same case, shortened until B·H·N² is at most ``scores``, but not below 128 tokens.
 
-        Batch and heads stay, so that the kernels take the same way through it.
+        Batch and heads stay the same, so that the kernels choose the same launch.
         """
         length = self.length
         while length > 128 and self.batch * self.heads * length**2 > scores:
@@ -79,7 +79,7 @@ class Case:
         return replace(self, length=length)
 
     def quick(self) -> "Case":
-        """A short version, to see that everything works. Its times are no result."""
+        """A short version, to check that everything works. Its times are no result."""
         if self.operation == "step":
             return replace(self, batch=max(1, self.batch // 8))
         return replace(self, length=max(self.length // 8, min(self.length, 128)))
@@ -95,7 +95,7 @@ def _aims(full: float, bare: float | None = None) -> tuple[Aim, ...]:
 
 
 def gpu_cases() -> tuple[Case, ...]:
-    """The cases of a GPU, bfloat16. The aims are those of an H200."""
+    """The cases on a GPU, in bfloat16. The aims are for an H200."""
     m64, m128 = (16, 4096, 16, 64), (16, 4096, 16, 128)
     cases = [
         Case("norm causal d64", "norm", *m64, aims=_aims(4, 2.5), aim_of_floor=0.85),
@@ -136,7 +136,7 @@ def gpu_cases() -> tuple[Case, ...]:
 
 
 def cpu_cases() -> tuple[Case, ...]:
-    """The cases of a machine without a GPU: short, float32, without kernels, so without aims."""
+    """The cases on a machine without a GPU: short and in float32, without our kernels and so without aims."""
     base = Case("", "norm", 1, 1024, 8, 64, dtype="float32")
     both = replace(base, backward=True)
     return (

@@ -1,10 +1,10 @@
-"""Who is measured: the kernels of this package, the public peers, and plain PyTorch.
+"""The implementations measured: the kernels of this package, the public peers, and plain PyTorch.
 
-A contestant says which cases it enters, what it needs, and which function it computes where that is not the case's own:
-``bare`` peers leave out φ and the norm, PyTorch's fused attention is softmax attention. Its error is measured against
-what it computes. Nothing is imported before it is built, so a peer that is missing or broken stops nobody.
+A contestant declares the cases it enters, the package it needs, and the function it computes if that is not the case's
+own: ``bare`` peers leave out φ and the norm, PyTorch's fused attention is softmax attention. Its error is measured
+against the function it computes. A peer is imported only when it is built, so a missing or broken one stops no other.
 
-The peers' full stacks get the best that PyTorch makes of φ, the rotation and the norm: each one compiled pass.
+The peers' full stacks compute φ and the rotation, and the norm, in one compiled PyTorch pass each.
 """
 
 import inspect
@@ -22,7 +22,7 @@ from transnormer_kernels.bench import reference
 from transnormer_kernels.bench.cases import Case
 from transnormer_kernels.bench.reference import Inputs
 
-Outputs = dict[str, Tensor]  # "o", of a decoding step also "state"
+Outputs = dict[str, Tensor]  # "o", and for a decoding step "state"
 Forward = Callable[[Inputs], Outputs]
 
 OURS = "transnormer"
@@ -31,17 +31,17 @@ _DISTRIBUTIONS = {"fla": "flash-linear-attention", "flash_attn": "flash-attn"}
 
 @dataclass(frozen=True)
 class Contestant:
-    """``build(case)`` gives a function from inputs to outputs; ``enters(case)`` says whether there is one."""
+    """``build(case)`` returns a function from inputs to outputs, for the cases that ``enters(case)`` accepts."""
 
     name: str
     enters: Callable[[Case], bool]
     build: Callable[[Case], Forward]
-    computes: Mapping[str, Any] = field(default_factory=dict)  # fields of the case that it changes
-    package: str | None = None  # which must be installed
+    computes: Mapping[str, Any] = field(default_factory=dict)  # the case's fields in which its function differs
+    package: str | None = None  # must be installed
     on_cpu: bool = False
 
     def missing(self, device: torch.device) -> str | None:
-        """Why it is left out on ``device``; None where it can run."""
+        """Why it is left out on ``device``; None if it can run."""
         if device.type != "cuda" and not self.on_cpu:
             return "needs a CUDA device"
         if self.package is not None and find_spec(self.package) is None:
@@ -67,7 +67,7 @@ def _ours(case: Case) -> Forward:
 
         def attention(x: Inputs) -> Outputs:
             o = kernels.norm_attention(x.q, x.k, x.v, phi=case.phi, causal=case.causal, **options(x))
-            assert isinstance(o, Tensor)  # no final state was asked for
+            assert isinstance(o, Tensor)  # no final state requested
             return {"o": o}
 
         return attention
@@ -95,7 +95,7 @@ def _quadratic(case: Case) -> Forward:
 
 
 def _before(case: Case) -> Callable[[Inputs], tuple[Tensor, ...]]:
-    """φ(q), φ(k), rotated where the case is: one compiled pass, in float32 inside."""
+    """φ(q), φ(k), rotated if the case is: one compiled pass, computed in float32."""
 
     def turn(q: Tensor, k: Tensor, theta: Tensor | None, reflection: Tensor | None) -> tuple[Tensor, ...]:
         wide = (reference.features(a.float(), case.phi) for a in (q, k))
@@ -106,7 +106,7 @@ def _before(case: Case) -> Callable[[Inputs], tuple[Tensor, ...]]:
 
 
 def _after(case: Case) -> Callable[[Tensor], Tensor]:
-    """The norm, likewise."""
+    """The norm, in one compiled pass."""
     if case.norm != "embedding":
         return lambda o: o
 
@@ -117,7 +117,7 @@ def _after(case: Case) -> Callable[[Tensor], Tensor]:
 
 
 def _fla(name: str, full: bool, case: Case) -> Forward:
-    """flash-linear-attention's ``name``, alone or between φ and the norm."""
+    """flash-linear-attention's ``name``, alone or with φ before and the norm after it."""
     function = getattr(import_module("fla.ops.linear_attn"), name)
     options: dict[str, Any] = {"scale": 1.0, "normalize": full and case.norm == "denominator"}
     if "head_first" in inspect.signature(function).parameters:  # older releases; in some of them True by default
@@ -141,7 +141,7 @@ def _fla(name: str, full: bool, case: Case) -> Forward:
 
 
 def _as_batches(case: Case, x: Tensor) -> Tensor:
-    """[B, N, H, D] as PyTorch's attention wants it: [B·N/w, H, w, D] of a DiagAttention, else [B, H, N, D]."""
+    """[B, N, H, D] in the layout of PyTorch's attention: [B·N/w, H, w, D] for DiagAttention, else [B, H, N, D]."""
     w = case.block_size if case.operation == "diag" else case.length
     return x.unflatten(1, (-1, w)).flatten(0, 1).transpose(1, 2)
 
@@ -166,7 +166,7 @@ def _sdpa(backend: str | None, case: Case) -> Forward:
 
 
 def _flash_varlen(case: Case) -> Forward:
-    """flash-attn's packed form, a block a sequence."""
+    """flash-attn's packed form; each block is a sequence."""
     function = import_module("flash_attn").flash_attn_varlen_func
     w, tokens = case.block_size, case.batch * case.length
     offsets = torch.arange(0, tokens + 1, w, dtype=torch.int32, device="cuda")
@@ -215,7 +215,7 @@ def _softmax_blocks(case: Case) -> bool:
 
 
 def _products(case: Case) -> bool:
-    """Those whose plain form is a few batched products; a causal one hands states on, and compiles for minutes."""
+    """Cases whose plain form is a few batched products; a causal one passes states on and compiles for minutes."""
     return case.operation in ("diag", "step") or (case.operation == "norm" and not case.causal)
 
 
@@ -228,7 +228,7 @@ _SOFTMAX: Mapping[str, Any] = {"operation": "softmax", "norm": "none", "rotated"
 
 
 def contestants() -> tuple[Contestant, ...]:
-    """All of them, ours first."""
+    """All contestants, ours first."""
     found = [Contestant(OURS, _is("norm", "diag", "step"), _ours, package="triton")]
     for name, short in (("chunk_linear_attn", "chunk"), ("fused_chunk_linear_attn", "fused chunk")):
         found += [

@@ -1,7 +1,7 @@
-"""Is a contestant right? Its error against float64, beside the error that its dtype excuses.
+"""Whether a contestant is correct: its error against float64, and the bound that its dtype allows.
 
-The error of a tensor is ‖x − y‖ / ‖y‖ with y the specification in float64. The bound comes from the data: twice the
-error that the specification itself makes in the case's dtype on the same inputs, and one rounding of that dtype.
+The error of a tensor x is ‖x − y‖ / ‖y‖ with y the specification in float64. The bound comes from the data: twice the
+specification's own error in the case's dtype on the same inputs, plus one rounding of that dtype.
 """
 
 from collections.abc import Callable
@@ -22,9 +22,9 @@ _EAGER_FACTOR = 2.0
 
 
 def outputs_and_gradients(forward: Forward, case: Case, x: Inputs) -> Outputs:
-    """What ``forward`` makes of ``x``; with the case's backward pass also dq, dk, dv and, where there is a θ, dθ.
+    """The outputs of ``forward``; with the case's backward pass also dq, dk, dv and, if there is a θ, dθ.
 
-    A decoding step is made twice, so that the state written by the first is seen by the second.
+    A decoding step runs twice, so that the second sees the state that the first wrote.
     """
     if not case.backward:
         with torch.no_grad():
@@ -43,19 +43,19 @@ def outputs_and_gradients(forward: Forward, case: Case, x: Inputs) -> Outputs:
 
 
 def relative_error(x: Tensor, y: Tensor) -> float:
-    """‖x − y‖ / ‖y‖ in float64; infinite where shapes differ or x has numbers that are not finite."""
+    """‖x − y‖ / ‖y‖ in float64; infinite if shapes differ or x is not finite."""
     if x.shape != y.shape or not torch.isfinite(x).all():
         return float("inf")
     return float(torch.linalg.vector_norm(x.double() - y) / torch.linalg.vector_norm(y))
 
 
 def computed_by(contestant: Contestant, case: Case) -> Case:
-    """The case that ``contestant`` is held to."""
+    """The case whose function ``contestant`` computes."""
     return replace(case, **contestant.computes)
 
 
 class Judge:
-    """The truth and the bounds of one case, made once for all contestants that compute the same function."""
+    """The exact results and bounds of one case, computed once for all contestants with the same function."""
 
     def __init__(self, case: Case, device: torch.device, scores: int | None = None, seed: int = 1) -> None:
         self.case = case.reduced(scores or (GPU_SCORES if device.type == "cuda" else CPU_SCORES))
@@ -64,7 +64,7 @@ class Judge:
 
     @cached_property
     def inputs(self) -> Inputs:
-        """What all contestants are given."""
+        """The inputs of all contestants."""
         return reference.make_inputs(self.case, self._device, self._seed)
 
     def truth(self, contestant: Contestant) -> tuple[Outputs, dict[str, float]]:
@@ -85,7 +85,7 @@ class Judge:
     def judge(
         self, contestant: Contestant, build: Callable[[Case], Forward]
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """(errors, bounds) of each output and gradient; what is not returned has an infinite error."""
+        """(errors, bounds) of each output and gradient; an output that is missing has an infinite error."""
         exact, bounds = self.truth(contestant)
         found = outputs_and_gradients(build(self.case), self.case, self.inputs.to(self.case.torch_dtype))
         missing = torch.full((1,), float("nan"))

@@ -1,14 +1,14 @@
 """The fewest bytes a case can move: every input read once, every output written once, nothing in between.
 
-Per token and head, with one vector of D numbers as the unit. NormAttention forward: q, k, v read, o written, 4.
-Backward: q, k, v and the gradient g read, dq, dk, dv written, 7; with the fused norm also o, since the gradient before
-the norm, r·(g − o·mean(g·o)), needs the normalised output of all heads, 8. DiagAttention likewise: a block fits on the
-chip, so its scores are formed again and nothing is kept of them. The row scales r (one float32 per token) and the
-states that segments hand on are a design's, not the problem's, and are not counted. A rotation reads its cosine and
-sine [N, D/2] in float32 once in each direction. A decoding step reads and writes its float32 state [B, H, D, D].
+Counted per token and head, in vectors of D numbers. NormAttention's forward pass moves 4: it reads q, k, v and writes
+o. The backward pass moves 7: it reads q, k, v and the gradient g and writes dq, dk, dv. With the fused norm it moves 8:
+the gradient before the norm, r·(g − o·mean(g·o)), also needs the normalised output o of all heads. DiagAttention moves
+the same: a block fits on the chip, so its scores are recomputed, not stored. The row scales r (one float32 per token)
+and the states between segments are a design's choice and not counted. A rotation reads its cosines and sines [N, D/2]
+in float32 once per pass. A decoding step reads and writes its float32 state [B, H, D, D].
 
-The floor is these bytes at the rate of the device's own copy, measured in the same run. At these shapes the matrix
-products take less: at most 96 operations a byte, where an H200 has 184 to offer.
+The floor is the time of these bytes at the rate of the device's own copy, measured in the same run. At these shapes the
+matrix products take less time: at most 96 operations per byte, where an H200 can do 184.
 """
 
 from math import prod
@@ -17,7 +17,7 @@ from transnormer_kernels.bench.cases import Case
 
 
 def tensors(case: Case) -> dict[str, int]:
-    """Bytes by what is moved; a name ending in ' again' is what the backward pass moves a second time."""
+    """Bytes moved, by tensor; ' again' marks those that the backward pass moves a second time."""
     vector = prod(case.tokens) * case.torch_dtype.itemsize
     moved = dict.fromkeys(("q", "k", "v", "o"), vector)
     if case.operation == "step":

@@ -1,7 +1,7 @@
-"""What the contestants are held to, and the plain PyTorch forms among them.
+"""The specification that contestants are checked against, and plain PyTorch forms that are contestants.
 
-``specification`` is quadratic in the length and written as the paper writes it; in float64 it is the truth, in the
-case's own dtype it says how much of an error that dtype excuses. ``short_form`` is the same function at linear cost.
+``specification`` is quadratic in the length and follows the paper's equations. In float64 it is the exact result; its
+error in the case's own dtype sets the bound for that dtype. ``short_form`` is the same function at linear cost.
 Shapes: B batch, N length, H heads, D head_dim; C tokens of a chunk, T = N/C chunks.
 """
 
@@ -14,13 +14,13 @@ from torch.nn import functional as F
 
 from transnormer_kernels.bench.cases import Case
 
-_FLOOR = 1e-6  # from which a denominator is clamped
+_FLOOR = 1e-6  # a denominator is clamped below at this
 _CHUNK = 64
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """One set of a case's tensors. ``state`` and ``position`` belong to a decoding step alone."""
+    """One set of a case's tensors; ``state`` and ``position`` are for decoding steps."""
 
     q: Tensor
     k: Tensor
@@ -32,20 +32,20 @@ class Inputs:
     position: int = 0
 
     def named(self) -> dict[str, Tensor]:
-        """The tensors that there are, by name."""
+        """The tensors that are not None, by name."""
         return {name: x for name, x in vars(self).items() if isinstance(x, Tensor)}
 
     def leaves(self) -> dict[str, Tensor]:
-        """What a backward pass gives gradients of."""
+        """The tensors whose gradients a backward pass computes."""
         return {name: x for name, x in self.named().items() if name in ("q", "k", "v", "theta")}
 
     def differentiable(self) -> "Inputs":
-        """The same numbers, with leaves that gradients are asked of."""
+        """The same numbers, with leaves that require gradients."""
         leaves: dict[str, Any] = {name: leaf.detach().requires_grad_() for name, leaf in self.leaves().items()}
         return replace(self, **leaves)
 
     def to(self, dtype: torch.dtype) -> "Inputs":
-        """Copies in ``dtype``; θ, the reflection and the state keep float32 if that is wider."""
+        """Copies in ``dtype``; θ, the reflection and the state stay at least float32."""
         wide = torch.promote_types(dtype, torch.float32)
         copies: dict[str, Any] = {
             name: x.detach().to(wide if name in ("theta", "reflection", "state") else dtype, copy=True)
@@ -86,7 +86,7 @@ def features(x: Tensor, phi: str) -> Tensor:
 
 
 def rotated(x: Tensor, theta: Tensor | None, reflection: Tensor | None, position: int = 0) -> Tensor:
-    """x [..., N, H, D] reflected, then its neighbouring pairs turned by their position times θ."""
+    """x [..., N, H, D] reflected, then its neighbouring pairs rotated by their position times θ."""
     if theta is None:
         return x
     if reflection is not None:
@@ -100,7 +100,7 @@ def rotated(x: Tensor, theta: Tensor | None, reflection: Tensor | None, position
 
 
 def normed(o: Tensor, case: Case) -> Tensor:
-    """RMSNorm without gain over the H·D numbers of a token, where the case has one; o [..., H, D]."""
+    """RMSNorm without gain over the H·D numbers of a token, if the case has one; o [..., H, D]."""
     if case.norm != "embedding":
         return o
     flat = o.flatten(-2)
@@ -111,7 +111,7 @@ def normed(o: Tensor, case: Case) -> Tensor:
 
 
 def specification(case: Case, x: Inputs) -> dict[str, Tensor]:
-    """{"o": ...}, of a step also the new "state", by the N × N matrix of all scores."""
+    """{"o": ...}, for a step also the new "state", by the N × N matrix of all scores."""
     if case.operation == "step":
         return _step(case, x)
     n = case.length
@@ -138,7 +138,7 @@ def specification(case: Case, x: Inputs) -> dict[str, Tensor]:
 
 
 def short_form(case: Case, x: Inputs) -> dict[str, Tensor]:
-    """:func:`specification` at a cost linear in the length: states handed from chunk to chunk, or blocks."""
+    """:func:`specification` at a cost linear in the length: states passed from chunk to chunk, or blocks."""
     match case.operation:
         case "step":
             return _step(case, x)
@@ -159,7 +159,7 @@ def _step(case: Case, x: Inputs) -> dict[str, Tensor]:
 
 
 def _linear_inputs(case: Case, x: Inputs) -> tuple[Tensor, Tensor, Tensor]:
-    """φ(q), φ(k) turned, and v, which for the denominator gets a column of ones; [B, N, H, ·]."""
+    """φ(q), φ(k) rotated, and v, with a column of ones for the denominator; [B, N, H, ·]."""
     if case.rotated and case.norm == "denominator":
         raise ValueError("rotated=True: the denominator's scores are not rotated, so one product cannot give both")
     q, k = (features(a, case.phi) for a in (x.q, x.k))
@@ -170,7 +170,7 @@ def _linear_inputs(case: Case, x: Inputs) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _scaled(case: Case, o: Tensor) -> Tensor:
-    """o divided by its last column, where that is the denominator."""
+    """o divided by its last column, if that is the denominator."""
     return o[..., :-1] / o[..., -1:].clamp(min=_FLOOR) if case.norm == "denominator" else o
 
 
@@ -180,7 +180,7 @@ def _bidirectional(case: Case, x: Inputs) -> Tensor:
 
 
 def _chunked(case: Case, x: Inputs) -> Tensor:
-    """Within a chunk the scores, between chunks the running sum of K^T V, which is kept in float32 at least."""
+    """Scores within a chunk, the running sum of K^T V, at least in float32, between chunks."""
     batch, n, heads, _ = x.q.shape
     chunk = min(_CHUNK, n)
     whole = -(-n // chunk) * chunk

@@ -1,4 +1,4 @@
-"""What a run leaves: plain values in the schema that the package's docstring gives, and the circumstances of them."""
+"""The result of a run as plain values, in the schema of the package's docstring, with the run conditions."""
 
 import json
 import os
@@ -21,8 +21,8 @@ SCHEMA = 1
 _PACKAGES = ("torch", "triton", "numpy", "flash-linear-attention", "fla-core", "flash-attn")
 
 
-def circumstances(device: torch.device) -> dict[str, Any]:
-    """Device, driver, versions, commit and date. What cannot be found out is None."""
+def conditions(device: torch.device) -> dict[str, Any]:
+    """Device, driver, versions, commit and date. None for whatever cannot be determined."""
     versions: dict[str, str | None] = {"python": platform.python_version(), "cuda": torch.version.cuda}
     for package in _PACKAGES:
         try:
@@ -54,7 +54,7 @@ def circumstances(device: torch.device) -> dict[str, Any]:
 
 
 def file_name(result: Mapping[str, Any]) -> str:
-    """Under which name a result is kept in ``reports/benchmarks``: kernels-DEVICE-DATE.json, lower case."""
+    """A result's file name in ``reports/benchmarks``: kernels-DEVICE-DATE.json, lower case."""
     device = re.sub(r"[^a-z0-9]+", "-", str(result["device"]).lower()).strip("-")
     day = datetime.fromisoformat(result["date"]).date().isoformat()
     return f"kernels-{device}-{day}{'-quick' if result['quick'] else ''}.json"
@@ -78,7 +78,7 @@ def case_values(case: Case, copy_rate: float) -> dict[str, Any]:
 
 
 def compare(case: Case, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Ours against the fastest of each aim's contestants that was measured and is right; None where there is none."""
+    """Ours against the fastest correct contestant of each aim; None if there is none."""
     medians = {row["name"]: row["seconds"]["median"] for row in values["rows"] if row["status"] == "measured"}
     found = []
     for aim in case.aims:
@@ -90,7 +90,7 @@ def compare(case: Case, values: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def write(result: Mapping[str, Any], path: Path) -> None:
-    """Put ``result`` at ``path``, all of it or nothing."""
+    """Write ``result`` to ``path`` atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -1,7 +1,7 @@
-"""The run: every case, every contestant, one row each. A row that fails says why, and the others go on.
+"""The run: one row per case and contestant. A row that fails records why, and the run continues.
 
-A kernel that reads where it must not leaves the whole process without a GPU. The run then ends with ``DeviceLost``; all
-rows up to there are in the result, and a fresh process that resumes it goes on with the next one.
+After an illegal memory access the process cannot use the GPU any more. The run then ends with ``DeviceLost``; the rows
+so far are in the result, and a fresh process that resumes it continues with the next one.
 """
 
 import gc
@@ -23,7 +23,7 @@ Say = Callable[[str], object]
 
 
 class DeviceLost(RuntimeError):
-    """The GPU answers this process no more."""
+    """The GPU no longer responds to this process."""
 
 
 def run(
@@ -38,13 +38,13 @@ def run(
     path: Path | None = None,
     resumed: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Measure ``contestants`` in ``cases``; the result in the schema of the package's docstring.
+    """Measure ``contestants`` in ``cases``; returns the result in the schema of the package's docstring.
 
-    After ``seconds`` the peers that are still to come are left out; our own rows are measured in any case. Every row is
-    written to ``path`` at once. ``resumed`` is an unfinished result, whose rows are kept.
+    After ``seconds`` the remaining peers are left out; our own rows are always measured. Every row is written to
+    ``path`` at once. ``resumed`` is an unfinished result, whose rows are kept.
     """
     began = time.monotonic()
-    result = resumed or results.circumstances(device) | {"quick": quick, "repeats": repeats, "cases": []}
+    result = resumed or results.conditions(device) | {"quick": quick, "repeats": repeats, "cases": []}
     spent = result.get("seconds", 0.0)
     if "copy_bytes_per_second" not in result:
         size = 2**30 if device.type == "cuda" else 2**26
@@ -73,7 +73,7 @@ def run(
                 why = f"the {seconds:.0f} seconds of this run are used up"
             died = {"name": contestant.name, "status": "failed", "reason": "the process died in it"}
             values["rows"].append(died)
-            keep()  # so that a run taken up after a crash goes on behind it
+            keep()  # a run resumed after a crash continues behind this row
             row = _row(contestant, case, judge, values, device, repeats, why)
             values["rows"][-1] = row
             lost = _lost(device)
@@ -102,12 +102,12 @@ def _row(
     repeats: int,
     left_out: str | None,
 ) -> dict[str, Any]:
-    """One contestant in one case, whatever happens."""
+    """The row of one contestant in one case; an exception becomes its reason."""
     row: dict[str, Any] = {"name": contestant.name, "status": "left out", "reason": left_out}
     if left_out is not None:
         return row
     try:
-        torch._dynamo.reset()  # or the ninth thing that is compiled would not be
+        torch._dynamo.reset()  # otherwise torch.compile gives up after eight recompilations
         row |= {"computes": dict(contestant.computes)} | _judged(contestant, judge)
         timed = _timed(contestant, case, device, repeats)
         row |= {
@@ -127,7 +127,7 @@ def _row(
 
 
 def _judged(contestant: Contestant, judge: Judge) -> dict[str, Any]:
-    """Errors, bounds and the verdict on them; the shape they were measured at."""
+    """Errors, their bounds, the verdict, and the shape at which they were measured."""
     errors, bounds = judge.judge(contestant, contestant.build)
     beyond = [name for name, error in errors.items() if not error <= bounds[name]]
     reason = ", ".join(f"{name} is off by {errors[name]:.1e}, bound {bounds[name]:.1e}" for name in beyond)
@@ -142,9 +142,9 @@ def _judged(contestant: Contestant, judge: Judge) -> dict[str, Any]:
 
 
 def _timed(contestant: Contestant, case: Case, device: torch.device, repeats: int) -> timing.Timing:
-    """``contestant`` on as many sets of inputs as the cache asks for."""
+    """Time ``contestant`` on enough sets of inputs to exceed the cache."""
     first = reference.make_inputs(case, device, seed=100)
-    held = 2 if case.backward else 1  # the gradients weigh what the inputs do
+    held = 2 if case.backward else 1  # gradients take as much memory as inputs
     size = held * sum(x.nbytes for x in first.named().values()) + first.q.nbytes
     count = timing.sets_needed(size, timing.cache_bytes(device)) if device.type == "cuda" else 1
     sets = [first, *(reference.make_inputs(case, device, seed=100 + i) for i in range(1, count))]
@@ -153,7 +153,7 @@ def _timed(contestant: Contestant, case: Case, device: torch.device, repeats: in
 
 
 def _call(forward: Forward, case: Case, x: Inputs) -> timing.Call:
-    """The forward pass without a graph of gradients, or both passes."""
+    """The forward pass alone, without an autograd graph, or both passes."""
     if not case.backward:
         return torch.no_grad()(partial(forward, x))
     inputs = x.differentiable()
@@ -162,7 +162,7 @@ def _call(forward: Forward, case: Case, x: Inputs) -> timing.Call:
 
 
 def _lost(device: torch.device) -> bool:
-    """Whether the GPU answers no more."""
+    """Whether the GPU no longer responds."""
     if device.type != "cuda":
         return False
     try:
@@ -174,6 +174,6 @@ def _lost(device: torch.device) -> bool:
 
 
 def succeeded(result: dict[str, Any]) -> bool:
-    """Whether our own rows, where they could run, are right. Peers may fail."""
+    """Whether all of our own rows that could run are correct. Peers may fail."""
     own = [row for values in result["cases"] for row in values["rows"] if row["name"] == OURS]
     return all(row["status"] in ("measured", "left out") for row in own)

@@ -15,7 +15,7 @@ def duration(seconds: float) -> str:
 
 
 def heading(result: Mapping[str, Any]) -> Iterator[str]:
-    """Where this was measured."""
+    """The device and versions of a result."""
     versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items() if number)
     driver = f", driver {result['driver']}" if result["driver"] else ""
     yield f"{result['device']}{driver}; {versions}"
@@ -24,7 +24,7 @@ def heading(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def whole(result: Mapping[str, Any]) -> Iterator[str]:
-    """All of a result, as it was printed while it grew."""
+    """A whole result, as the run printed it."""
     yield from heading(result)
     for case in result["cases"]:
         yield case_heading(case)
@@ -34,7 +34,7 @@ def whole(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def left_out(values: Mapping[str, Any]) -> Iterator[str]:
-    """The peers that did not run; those with the same reason share a line."""
+    """The peers that did not run, one line per reason."""
     reasons: dict[str, list[str]] = {}
     for row in values["rows"]:
         if row["status"] == "left out" and row["name"] != OURS:
@@ -70,7 +70,7 @@ def row(values: Mapping[str, Any]) -> str:
 
 
 def comparisons(values: Mapping[str, Any]) -> Iterator[str]:
-    """What the case aims at, and what became of it."""
+    """The case's aims and whether they were reached."""
     for found in values["comparisons"]:
         if found["ratio"] is None:
             said = "cannot be said"

@@ -1,9 +1,8 @@
 """Seconds per call: CUDA-graph replays over rotating inputs on a GPU, the clock on a CPU; and the rate of a copy.
 
-A graph holds one call per set of inputs, and there are so many sets that together they exceed the L2 cache several
-times: what a call reads lies in device memory, not in the cache from the call before. Outputs are kept until the graph
-is complete, so that every call also writes to memory of its own. Where a contestant cannot be captured, events around
-the same calls take the graph's place; they include what the host takes to launch them.
+A graph holds one call per set of inputs. The sets together are several times the L2 cache, so a call reads its inputs
+from device memory. Outputs are kept until the graph is complete, so every call writes to its own memory. A contestant
+that cannot be captured is timed by events around the same calls, which include the host's launch time.
 """
 
 import math
@@ -15,21 +14,21 @@ from typing import Literal
 
 import torch
 
-_CACHES = 4  # the sets together are at least so many times the L2 cache
+_CACHES = 4  # size of all sets together, at least, in L2 caches
 _MOST_SETS = 256
 _WARM_UP = 3
-_SHORTEST = 2e-3  # seconds that one timed stretch lasts at least
+_SHORTEST = 2e-3  # least seconds of one timed stretch
 
 Call = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds per call of every repeat, and how they were taken."""
+    """Seconds per call of every repeat, and how they were measured."""
 
     seconds: tuple[float, ...]
     how: Literal["cuda graph", "events", "clock"]
-    note: str = ""  # why not by a graph
+    note: str = ""  # why no CUDA graph was used
 
     @property
     def median(self) -> float:
@@ -37,12 +36,12 @@ class Timing:
 
 
 def sets_needed(set_bytes: int, cache_bytes: int) -> int:
-    """How many sets of inputs rotate: two at least, and together ``_CACHES`` times the cache where 256 suffice."""
+    """The number of rotating input sets: at least two, together ``_CACHES`` times the cache, at most 256."""
     return min(_MOST_SETS, max(2, math.ceil(_CACHES * cache_bytes / set_bytes)))
 
 
 def cache_bytes(device: torch.device) -> int:
-    """The L2 cache of a GPU; 0 on a CPU, where nothing is rotated for its sake."""
+    """The size of a GPU's L2 cache; 0 on a CPU, where inputs do not rotate."""
     return torch.cuda.get_device_properties(device).L2_cache_size if device.type == "cuda" else 0
 
 
@@ -52,7 +51,7 @@ def measure(calls: Sequence[Call], device: torch.device, repeats: int) -> Timing
         return Timing(_by_clock(calls, repeats), "clock")
     side = torch.cuda.Stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(side):  # what a first call compiles or allocates must not be captured
+    with torch.cuda.stream(side):  # a first call's compilations and allocations must not be captured
         for _ in range(_WARM_UP):
             calls[0]()
     torch.cuda.current_stream(device).wait_stream(side)
@@ -81,7 +80,7 @@ def copy_rate(device: torch.device, size: int = 2**30, repeats: int = 10) -> flo
 
 
 def one_line(error: BaseException) -> str:
-    """The kind of an error and the first line of what it says."""
+    """An error's type and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
 
@@ -102,7 +101,7 @@ def _by_clock(calls: Sequence[Call], repeats: int) -> tuple[float, ...]:
 
 
 def _by_events(replay: Callable[[], object], calls: int, repeats: int) -> tuple[float, ...]:
-    """Seconds per call, of stretches of whole rounds that last ``_SHORTEST`` each."""
+    """Seconds per call, over stretches of whole rounds of at least ``_SHORTEST`` each."""
 
     def stretch(rounds: int) -> float:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

@@ -16,10 +16,11 @@ keeps the sizes of the models alike.
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import ceil, log
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
+from transnormer_lib.checks import check_choice
 from transnormer_lib.models.architectures import architecture
-from transnormer_lib.models.config import Init, ModelConfig, Positions, one_of
+from transnormer_lib.models.config import Init, ModelConfig, Positions
 
 Recipe = Literal["paper", "released"]
 
@@ -85,7 +86,7 @@ def setting(task: str, recipe: Recipe, changes: Mapping[str, Any]) -> Setting:
 
     Raises ValueError for an unknown recipe, task or field, naming it.
     """
-    one_of("recipe", recipe, get_args(Recipe))
+    check_choice("recipe", recipe, Recipe)
     table = RECIPES[recipe]
     like = LIKE.get(task, task)
     if like not in table:
