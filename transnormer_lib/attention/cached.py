@@ -1,9 +1,7 @@
-"""The recurrent form of what has to see every earlier token: a cache of keys and values whose room doubles.
+"""The recurrent form of mechanisms whose tokens see every earlier one: a cache of keys and values that doubles.
 
 Shapes: B batch, H heads, N length, D head_dim, L tokens read.
 """
-
-from __future__ import annotations
 
 import torch
 from torch import Tensor
@@ -13,10 +11,10 @@ from transnormer_lib.attention.recurrent import State, StateShapes, append, cach
 
 
 class CachedAttention(Attention):
-    """Base of such mechanisms: a subclass writes ``over_cache``."""
+    """Base of such mechanisms; a subclass writes ``over_cache``."""
 
     def over_cache(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """The output [B, H, 1, D] of the last of L tokens; its turned query, all turned keys and values."""
+        """The output [B, H, 1, D] of the last of L tokens, for its rotated query, all rotated keys and all values."""
         raise NotImplementedError
 
     def state_shapes(self) -> StateShapes:
@@ -26,10 +24,10 @@ class CachedAttention(Attention):
         return dtype  # nothing is summed in it
 
     def state_after(self, k: Tensor, v: Tensor) -> State:
-        (k,) = self.turned(k)
+        (k,) = self.rotated(k)
         return cache_of(k, v)
 
     def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
-        q, k = self.turned(q, k, start=position)
+        q, k = self.rotated(q, k, start=position)
         after, keys, values = append(state, k, v, position)
         return self.over_cache(q, keys, values), after

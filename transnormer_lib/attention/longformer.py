@@ -1,35 +1,31 @@
-"""Longformer: a sliding window, and a few global tokens that see all and are seen by all.
+"""Longformer: a sliding window, and a few global tokens that see all tokens and are seen by all.
 
-Beltagy et al., 2020 (arXiv:2004.05150), Section 3.1. A token sees window/2 tokens on either side; the first
-``global_tokens`` of a sequence attend everywhere, with projections Q_g, K_g, V_g of their own, which start as copies of
-the others ("Linear Projections for Global Attention"). Those projections act here on q, k and v, from which they start
-as the identity: composed with the layer's own they are the published ones. The dilated windows of that section, which
-the paper uses in some heads of its character models, are left out.
+Beltagy et al., 2020 (arXiv:2004.05150), Section 3.1. A token sees window/2 tokens on either side. The first
+``global_tokens`` of a sequence attend everywhere, with their own projections Q_g, K_g, V_g, which start as copies of
+the others ("Linear Projections for Global Attention"). Here those projections act on q, k and v and start as the
+identity: composed with the layer's own they are the published ones. The dilated windows of that section, which the
+paper uses in some heads of its character models, are left out.
 
 The causal form is that of Section 4, autoregressive language models: the last ``window`` tokens, the token itself among
-them, and no global token. A config that asks for global tokens gets them: the first tokens of a sequence are known to
-all later ones, and see their own past alone, so that no output depends on what follows.
+them, and by default no global token. Configured global tokens are seen by all later tokens and see only their own past,
+so that no output depends on later tokens.
 
 Shapes: B batch, H heads, N length, D head_dim, G blocks, C tokens per block, S keys of a block, T global tokens.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transnormer_lib.attention.about import About
-from transnormer_lib.attention.interface import Attention, AttentionConfig, check_count, check_dropout, check_flag
+from transnormer_lib.attention.interface import About, Attention, AttentionConfig
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
 from transnormer_lib.attention.windows import (
     blocks,
-    check_not_negative,
     distances,
     key_ranks,
     neighbourhoods,
@@ -44,28 +40,24 @@ class LongformerConfig(AttentionConfig):
     """Sliding window and global tokens."""
 
     window: int = 512  # w: half of it on either side, or causally the last w tokens; published: 512
-    global_tokens: int | None = None  # first tokens that see and are seen by all; None: one, or causally none
+    # first tokens that see all and are seen by all; None: one, or causally none
+    global_tokens: int | None = field(default=None, metadata={"least": 0})
     global_projections: bool = True  # Q_g, K_g, V_g for the rows of the global tokens
     dropout: float = 0.0  # of the attention matrix, in training
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("window", self.window)
         if not self.causal and self.window % 2:
-            raise ValueError(f"window={self.window}: must be even, half of it stands on either side")
-        if self.global_tokens is not None:
-            check_not_negative("global_tokens", self.global_tokens)
-        check_flag("global_projections", self.global_projections)
-        check_dropout(self.dropout)
+            raise ValueError(f"window={self.window}: must be even, half of it is on either side")
 
     @property
     def first_tokens(self) -> int:
-        """T: ``global_tokens`` with None replaced by what is published."""
+        """T: ``global_tokens`` with None replaced by the published number."""
         return self.global_tokens if self.global_tokens is not None else 0 if self.causal else 1
 
     @property
     def reach(self) -> tuple[int, int]:
-        """How many tokens before and after its own a token sees."""
+        """How many tokens a token sees before and after itself."""
         return (self.window - 1, 0) if self.causal else (self.window // 2, self.window // 2)
 
 
@@ -92,7 +84,7 @@ class LongformerAttention(Attention):
         self.global_weight: nn.Parameter | None = None
         self.global_bias: nn.Parameter | None = None
         if config.first_tokens and config.global_projections:
-            # Bare parameters: a model's scheme for its linear layers would draw over the identity they start from.
+            # Bare parameters: a model's scheme for linear layers would overwrite the identity.
             dim = config.heads * config.head_dim
             self.global_weight = nn.Parameter(torch.empty(3, dim, dim))
             self.global_bias = nn.Parameter(torch.empty(3, dim))
@@ -100,7 +92,7 @@ class LongformerAttention(Attention):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """The global projections as the identity, which makes them copies of the local ones; nothing is random."""
+        """Set the global projections to the identity, which makes them copies of the local ones."""
         if self.global_weight is not None and self.global_bias is not None:
             self.global_weight.zero_()
             self.global_weight.diagonal(dim1=1, dim2=2).fill_(1.0)
@@ -117,17 +109,14 @@ class LongformerAttention(Attention):
         return projected
 
     def inputs(self, q: Tensor, k: Tensor, v: Tensor, start: int = 0) -> tuple[Tensor, ...]:
-        """(q, k, v), wide, queries and keys turned."""
-        turned_q, turned_k = self.turned(widen(q), widen(k), start=start)
-        return turned_q, turned_k, widen(v)
+        """(q, k, v), wide, queries and keys rotated."""
+        return *self.rotated(widen(q), widen(k), start=start), widen(v)
 
     def global_inputs(self, q: Tensor, k: Tensor, v: Tensor, start: int = 0) -> tuple[Tensor, ...]:
         """(q_g, k_g, v_g) likewise; q may have fewer tokens than k and v."""
         q_g, k_g, v_g = self.for_global(widen(q), widen(k), widen(v))
-        (q_g,), (k_g,) = self.turned(q_g, start=start), self.turned(k_g, start=start)
+        (q_g,), (k_g,) = self.rotated(q_g, start=start), self.rotated(k_g, start=start)
         return q_g, k_g, v_g
-
-    # --- specification ------------------------------------------------------------------------------------
 
     def allowed(self, n: int, key_padding_mask: Tensor | None, device: torch.device) -> Tensor:
         """[B, 1, N, N]: the window, the columns and the rows of the global tokens."""
@@ -144,7 +133,7 @@ class LongformerAttention(Attention):
         return masked_softmax(q @ k.mT / self.config.head_dim**0.5, allowed)
 
     def reference(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The rows of global tokens multiply other values than the rest: two matrices, of which each row has one."""
+        """Rows of global tokens multiply other values than the rest, so each row has one of two matrices."""
         allowed = self.allowed(q.shape[2], key_padding_mask, q.device)
         q_g, k_g, v_g = self.global_inputs(q, k, v) if self.config.first_tokens else (q, k, v)
         q, k, v = self.inputs(q, k, v)
@@ -156,19 +145,17 @@ class LongformerAttention(Attention):
         dropped = self.dropout(matrix)
         return self.finish(torch.where(is_global, dropped @ v_g, dropped @ v)), matrix
 
-    # --- fast form ----------------------------------------------------------------------------------------
-
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         t, tensors = min(self.config.first_tokens, q.shape[2]), self.inputs(q, k, v)
         if t:
-            if key_padding_mask is None:  # the global tokens stand in front: others need no global query
-                keys = slice(t if self.config.causal else None)  # causal, a global token sees none but such
+            if key_padding_mask is None:  # the global tokens are in front: others need no global query
+                keys = slice(t if self.config.causal else None)  # causal, a global token sees only such
                 q, k, v = q[:, :, :t], k[:, :, keys], v[:, :, keys]
             tensors = (*tensors, *self.global_inputs(q, k, v))
         return self.finish(on_real_tokens(self._attend, tensors, key_padding_mask))
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, *rest: Tensor) -> Tensor:
-        """The output for real tokens at the front; the last of ``rest`` is their number."""
+        """The output for real tokens at the front; ``rest`` ends with their number."""
         *of_global, count_B = rest
         t = min(self.config.first_tokens, q.shape[2])
         o = self._local(q, k, v, count_B, t)
@@ -183,7 +170,7 @@ class LongformerAttention(Attention):
         return torch.cat([p @ v_g, o[:, :, t:]], dim=2)
 
     def _block(self, n: int) -> int:
-        """C: about a quarter of the window, so that few keys outside of it are scored; blocks of one size fill n."""
+        """C: about a quarter of the window, so that few keys outside it are scored; equal blocks fill n."""
         size = max(1, self.config.window // 4)
         return -(-n // -(-n // size))
 
@@ -211,7 +198,7 @@ class LongformerAttention(Attention):
         return o.flatten(2, 3)[:, :, :n]
 
     def head_flops(self, length: int) -> int:
-        """Without a mask, which hides what stands in front: with one, global projections are of all tokens."""
+        """Without a mask; with one, the global projections are those of all tokens."""
         d, t = self.config.head_dim, min(self.config.first_tokens, length)
         size = self._block(length)
         padded = -(-length // size) * size
@@ -219,8 +206,6 @@ class LongformerAttention(Attention):
         global_keys = t if self.config.causal else length
         projected = 0 if self.global_weight is None else t + 2 * global_keys
         return 4 * d * (padded * (keys + t) + t * global_keys) + 2 * self.config.heads * d * d * projected
-
-    # --- recurrence ---------------------------------------------------------------------------------------
 
     def state_shapes(self) -> StateShapes:
         d, t = self.config.head_dim, self.config.first_tokens
@@ -253,7 +238,7 @@ class LongformerAttention(Attention):
             seen = slice(position + 1)
             o = self._one(q_g, after["global_keys"][:, :, seen], after["global_values"][:, :, seen])
             return self.finish(o), after
-        seen = slice(max(0, w - 1 - position + t), None)  # the cache ends with this token; the global ones come apart
+        seen = slice(max(0, w - 1 - position + t), None)  # the cache ends with this token; global ones are added below
         keys, values = keys[:, :, seen], values[:, :, seen]
         if t:
             keys = torch.cat([after["first_keys"], keys], 2)

@@ -6,18 +6,15 @@ al., 2021, arXiv:2102.03902), with Q̃ and K̃ the means of segments of Q and K:
     Ŝ = F̃ A⁺ B̃       F̃ = softmax(Q K̃^T / sqrt(D))    A = softmax(Q̃ K̃^T / sqrt(D))    B̃ = softmax(Q̃ K^T / sqrt(D))
     o = Ŝ V + DConv(V)
 
-with a pseudo-inverse by six iterations and a depthwise convolution of the values along the length, one kernel per head,
-as the skip connection of its Figure 2.
+with a pseudo-inverse by six iterations and, as the skip connection of its Figure 2, a depthwise convolution of the
+values along the length with one kernel per head.
 
-What differs from the released code (mlpen/Nystromformer, transformers): segments are those of a sequence's real tokens,
-of any number; padded tokens are in no mean and no softmax; the first guess of the iteration is scaled by each matrix's
-own norms, where the release takes the largest of the whole batch (``norms_of="batch"``); and a sequence of as many
-tokens as landmarks is not sent to softmax attention instead, which the formula itself tends to.
+The released code (mlpen/Nystromformer, transformers) differs: it segments padding too and scales the iteration's first
+guess by the largest norms of the whole batch (``norms_of="batch"``; here each matrix has its own). It uses softmax
+attention for a sequence of as many tokens as landmarks, which the formula approaches by itself.
 
 Shapes: B batch, H heads, N length, D head_dim, M landmarks, W width of the convolution, L real tokens of a sequence.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -26,8 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transnormer_lib.attention.about import About
-from transnormer_lib.attention.interface import Attention, AttentionConfig, check_choice, check_count
+from transnormer_lib.attention.interface import About, Attention, AttentionConfig
 from transnormer_lib.attention.landmarks import (
     NormsOf,
     column_norm,
@@ -57,20 +53,15 @@ class NystromformerConfig(AttentionConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("landmarks", self.landmarks)
-        check_count("iterations", self.iterations)
-        if self.conv_kernel is not None:
-            check_count("conv_kernel", self.conv_kernel)
-            if self.conv_kernel % 2 == 0:
-                raise ValueError(f"conv_kernel={self.conv_kernel}: must be odd, so that it has a middle")
-        check_choice("norms_of", self.norms_of, ("matrix", "batch"))
+        if self.conv_kernel is not None and self.conv_kernel % 2 == 0:
+            raise ValueError(f"conv_kernel={self.conv_kernel}: must be odd, so that it has a middle")
 
 
 @register("nystromformer", NystromformerConfig)
 class Nystromformer(Attention):
     """o = F̃ A⁺ B̃ V + DConv(V). Its matrix holds both terms; rows sum to about one without the convolution.
 
-    The convolution sees neighbouring places, with zeros on padding. It starts uniform in ±1/sqrt(W), as torch's own.
+    The convolution reads neighbouring places, with zeros on padding. It starts uniform in ±1/sqrt(W), as torch's own.
     """
 
     config: NystromformerConfig
@@ -85,9 +76,8 @@ class Nystromformer(Attention):
 
     def __init__(self, config: NystromformerConfig) -> None:
         super().__init__(config)
-        self.conv_HW: nn.Parameter | None
         width = config.conv_kernel
-        self.register_parameter("conv_HW", None if width is None else nn.Parameter(torch.empty(config.heads, width)))
+        self.conv_HW = None if width is None else nn.Parameter(torch.empty(config.heads, width))
         self.reset_parameters()
 
     @torch.no_grad()
@@ -97,7 +87,7 @@ class Nystromformer(Attention):
             nn.init.uniform_(self.conv_HW, -bound, bound, generator=generator)
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        q, k = self.turned(q, k)
+        q, k = self.rotated(q, k)
         real_BN, m, root = real_tokens(allowed, q), self.config.landmarks, self.config.head_dim**0.5
 
         def softmax(x: Tensor, y: Tensor) -> Tensor:
@@ -131,7 +121,7 @@ class Nystromformer(Attention):
         return matrix
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.turned(widen(q), widen(k))
+        q, k = self.rotated(widen(q), widen(k))
         v = widen(v)
         q, k = q * self.config.head_dim**-0.25, k * self.config.head_dim**-0.25
         means, is_landmark = segment_means(self.config.landmarks, key_padding_mask, q)
@@ -155,6 +145,6 @@ class Nystromformer(Attention):
 
     def head_flops(self, length: int) -> int:
         n, d, m = length, self.config.head_dim, min(self.config.landmarks, length)
-        # Four products of N·M·D, two segment means, and what the landmarks do among themselves.
+        # Four products of N·M·D, two segment means, and the products between landmarks.
         products = 12 * n * m * d + 4 * m * m * d + schulz_flops(m, self.config.iterations)
         return products + 2 * n * d * (self.config.conv_kernel or 0)

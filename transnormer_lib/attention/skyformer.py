@@ -6,19 +6,16 @@
     skyformer     C is the block (queries, keys) of B̄ = κ([Q; K], [Q; K]), which is positive semidefinite:
                   B̄ ≈ B̄ S (Sᵀ B̄ S)⁺ Sᵀ B̄        S picks rows of [Q; K] as landmarks
 
-The pseudo-inverse is that of M = Sᵀ B̄ S + γ I, which the paper scales to D_M^{-1/2} M D_M^{-1/2} with D_M the row sums,
-so that its singular values are in (0, 1] (Lemma 3), and then finds by iterations.
+The pseudo-inverse is that of M = Sᵀ B̄ S + γ I. The paper scales it to D_M^{-1/2} M D_M^{-1/2} with D_M the row sums, so
+that its singular values are in (0, 1] (Lemma 3), and then iterates.
 
-Landmarks are half queries, half keys, at the same places for all heads. In training mode the places are drawn anew in
-every pass, each token of a sequence at most once; in evaluation mode they are spread evenly over its real tokens. The
-release (pkuzengqi/Skyformer@1a677cb) draws them in evaluation too, with repetition, from the first tokens of a
-sequence, as many as are real, and starts the iteration from the largest norm of the whole batch
-(``norms_of="batch"``).
+Landmarks are half queries, half keys, at the same places for all heads. Training redraws the places in every pass, each
+token at most once; evaluation spreads them evenly over a sequence's real tokens. The release
+(pkuzengqi/Skyformer@1a677cb) also draws in evaluation, with repetition, from as many first tokens as are real, and
+starts the iteration from the largest norm of the whole batch (``norms_of="batch"``).
 
 Shapes: B batch, H heads, N length, D head_dim, M landmarks among the queries and as many among the keys.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -26,15 +23,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from transnormer_lib.attention.about import About
-from transnormer_lib.attention.interface import (
-    Attention,
-    AttentionConfig,
-    check_choice,
-    check_count,
-    check_dropout,
-    check_positive,
-)
+from transnormer_lib.attention.interface import About, Attention, AttentionConfig
 from transnormer_lib.attention.landmarks import (
     NormsOf,
     column_norm,
@@ -52,12 +41,12 @@ def gaussian_kernel(x: Tensor, y: Tensor) -> Tensor:
     """exp(−‖x_i − y_j‖² / (2 sqrt(D))) for x [..., I, D] and y [..., J, D]: [..., I, J], as one matrix product."""
     x, y = x * x.shape[-1] ** -0.25, y * y.shape[-1] ** -0.25
     half_x, half_y = 0.5 * x.square().sum(-1)[..., :, None], 0.5 * y.square().sum(-1)[..., None, :]
-    # A distance is not negative, though the rounding of x·y can make it so where x is y and large.
+    # Rounding can make the squared distance of equal large vectors negative.
     return (x @ y.mT - half_x - half_y).clamp(max=0.0).exp()
 
 
 def gaussian_of_differences(x: Tensor, y: Tensor) -> Tensor:
-    """The same from the differences x_i − y_j themselves: the specification."""
+    """The same from the differences x_i − y_j: the specification."""
     return torch.exp(-(x[..., :, None, :] - y[..., None, :, :]).square().sum(-1) / (2 * x.shape[-1] ** 0.5))
 
 
@@ -68,10 +57,6 @@ class KernelizedConfig(AttentionConfig):
     causal_refusal: ClassVar[str] = "kernelized attention is published without a causal form"
 
     dropout: float = 0.0  # of the kernel matrix, in training; Long Range Arena harness: 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_dropout(self.dropout)
 
 
 @register("kernelized", KernelizedConfig)
@@ -89,12 +74,12 @@ class Kernelized(Attention):
     )
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        q, k = self.turned(q, k)
+        q, k = self.rotated(q, k)
         matrix = gaussian_of_differences(q, k)
         return matrix if allowed is None else matrix.masked_fill(~allowed, 0.0)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.turned(widen(q), widen(k))
+        q, k = self.rotated(widen(q), widen(k))
         return self.dropout(gaussian_kernel(q, k)) @ widen(v)  # the values of padding are zero
 
     def head_flops(self, length: int) -> int:
@@ -114,19 +99,15 @@ class SkyformerConfig(AttentionConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("landmarks", self.landmarks)
         if self.landmarks % 2:
             raise ValueError(f"landmarks={self.landmarks}: must be even, half of them queries and half keys")
-        check_count("iterations", self.iterations)
-        check_positive("ridge", self.ridge)
-        check_choice("norms_of", self.norms_of, ("matrix", "batch"))
 
 
 @register("skyformer", SkyformerConfig)
 class Skyformer(Attention):
     """o = κ(Q, X) (κ(X, X) + γ I)⁻¹ κ(X, K) V with X the landmarks. It is ``kernelized`` if X is [Q; K] and γ → 0.
 
-    Where queries and keys are far from the landmarks the kernel underflows, and the output is zero.
+    If queries and keys are far from the landmarks, the kernel underflows and the output is zero.
     """
 
     config: SkyformerConfig
@@ -162,10 +143,10 @@ class Skyformer(Attention):
         return places[:, None].expand(-1, 2, -1), is_landmark
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        q, k = self.turned(q, k)
+        q, k = self.rotated(q, k)
         real_BN = real_tokens(allowed, q)
         places_B2M, is_landmark_BM = self.places(None if allowed is None else ~real_BN, q)
-        rank_BN = real_BN.long().cumsum(1) - 1  # of a place among the real ones, which is where the function finds it
+        rank_BN = real_BN.long().cumsum(1) - 1  # from a place in the sequence to its index among the real tokens
 
         def scaled(q: Tensor, k: Tensor, places: Tensor, is_landmark: Tensor, rank: Tensor) -> tuple[Tensor, ...]:
             in_q, in_k = rank[places[:, is_landmark]]
@@ -185,32 +166,32 @@ class Skyformer(Attention):
             ]
             bound = torch.stack([column_norm(m).amax() for m in each]).amax() if each else None
 
-        def approximation(q: Tensor, k: Tensor, *its: Tensor) -> Tensor:
-            x, m, root = scaled(q, k, *its)
+        def approximation(q: Tensor, k: Tensor, *landmarks: Tensor) -> Tensor:
+            x, m, root = scaled(q, k, *landmarks)
             inverse = schulz_inverse(m, column_norm(m) if bound is None else bound, self.config.iterations)
             return gaussian_of_differences(q, x) @ (root * inverse * root.mT) @ gaussian_of_differences(x, k)
 
         return sequence_by_sequence(approximation, q, k, real_BN, places_B2M, is_landmark_BM, rank_BN)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.turned(widen(q), widen(k))
+        q, k = self.rotated(widen(q), widen(k))
         places_B2M, is_landmark_BM = self.places(key_padding_mask, q)
         at_q, at_k = places_B2M[:, None, :, :, None].unbind(2)  # [B, 1, M, 1]
         x = torch.cat([q.take_along_dim(at_q, 2), k.take_along_dim(at_k, 2)], dim=2)
-        of_q, of_k, m = gaussian_kernel(q, x), gaussian_kernel(x, k), gaussian_kernel(x, x)
+        query_kernel, key_kernel, m = gaussian_kernel(q, x), gaussian_kernel(x, k), gaussian_kernel(x, x)
         m = m + self.config.ridge * torch.eye(x.shape[2], dtype=x.dtype, device=x.device)
         if key_padding_mask is not None:
             columns = torch.cat([is_landmark_BM, is_landmark_BM], dim=1)[:, None, None, :]
-            of_q, of_k = of_q.masked_fill(~columns, 0.0), of_k.masked_fill(~columns.mT, 0.0)
+            query_kernel, key_kernel = query_kernel.masked_fill(~columns, 0.0), key_kernel.masked_fill(~columns.mT, 0.0)
             m = m.masked_fill(~(columns & columns.mT), 0.0)
-        # No row of a landmark sums to less than γ; rows of zeros, which are no landmarks, must not be divided by.
+        # A landmark's row sums to at least γ; the clamp is for rows of zeros, which are no landmarks.
         root = m.sum(-1, keepdim=True).clamp(min=0.5 * self.config.ridge).rsqrt()
         m = root * m * root.mT
         bound = column_norm(m)
         if self.config.norms_of == "batch":
             bound = bound.amax()
         inverse = schulz_inverse(m, bound, self.config.iterations)
-        return of_q @ (root * (inverse @ (root * (of_k @ widen(v)))))
+        return query_kernel @ (root * (inverse @ (root * (key_kernel @ widen(v)))))
 
     def head_flops(self, length: int) -> int:
         n, d = length, self.config.head_dim

@@ -3,17 +3,14 @@
 Shapes: B batch, H heads, N length, D head_dim.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transnormer_lib.attention.about import About
 from transnormer_lib.attention.cached import CachedAttention
-from transnormer_lib.attention.interface import AttentionConfig, check_dropout
+from transnormer_lib.attention.interface import About, AttentionConfig
 from transnormer_lib.attention.registry import register
 
 
@@ -36,20 +33,15 @@ class SoftmaxConfig(AttentionConfig):
 
     dropout: float = 0.0  # of the attention matrix, in training
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_dropout(self.dropout)
-
 
 @register("softmax", SoftmaxConfig)
 class SoftmaxAttention(CachedAttention):
     """p_ij = softmax_j(q_i·k_j / sqrt(D)), o_i = Σ_j p_ij v_j.
 
-    The chunked form is PyTorch's fused attention, whose time stays quadratic in N. Its memory is linear, but
-    for causal attention with a padding mask, which needs a boolean [B, 1, N, N], and for dropout on a CPU, which
-    PyTorch has no fused form for. The recurrent state is a cache of all keys and values, whose room doubles when it is
-    full. ``flops`` counts all pairs of tokens, also in a causal mechanism, as PyTorch's own counter does: it is up to
-    the kernel what it skips above the diagonal.
+    The chunked form is PyTorch's fused attention: quadratic time, linear memory, except for causal attention with a
+    padding mask, which needs a boolean [B, 1, N, N], and for dropout on a CPU, which has no fused form. The recurrent
+    state is a cache of all keys and values, whose room doubles when it is full. ``flops`` counts all pairs of tokens,
+    causal or not, as PyTorch's own counter does.
     """
 
     config: SoftmaxConfig
@@ -63,11 +55,11 @@ class SoftmaxAttention(CachedAttention):
     )
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        q, k = self.turned(q, k)
+        q, k = self.rotated(q, k)
         return masked_softmax((q * self.config.head_dim**-0.5) @ k.mT, allowed)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.turned(q, k)
+        q, k = self.rotated(q, k)
         p = self._dropout_p()
         if key_padding_mask is None:
             return F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=self.config.causal)
