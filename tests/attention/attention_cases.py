@@ -141,12 +141,7 @@ def oracle(attention: Attention, q: Tensor, k: Tensor, v: Tensor, mask: Tensor |
 
 
 def rounding_budget(
-    attention: Attention,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None = None,
-    eps: float | None = None,
+    attention: Attention, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     """A first-order bound, per element of o, on the difference of two forms that round every operation at
     ``eps``.

@@ -23,7 +23,7 @@ and the same mechanism as a recurrence::
 
 from transnormer_lib.attention.bigbird import BigBirdAttention, BigBirdConfig
 from transnormer_lib.attention.block import AttentionBlock, BlockConfig
-from transnormer_lib.attention.chunked import causal_product, full_product, product_and_normaliser
+from transnormer_lib.attention.chunked import causal_attention, full_product, product_and_normaliser
 from transnormer_lib.attention.cosformer import CosformerAttention, CosformerConfig
 from transnormer_lib.attention.diag import DiagAttention, DiagConfig
 from transnormer_lib.attention.feature_maps import FEATURE_MAPS, feature_map
@@ -45,14 +45,7 @@ from transnormer_lib.attention.long_short import TransformerLSAttention, Transfo
 from transnormer_lib.attention.longformer import LongformerAttention, LongformerConfig
 from transnormer_lib.attention.multihead import MultiHeadAttention
 from transnormer_lib.attention.norm import NormAttention, NormConfig, magnitude_weights
-from transnormer_lib.attention.norms import (
-    LayerNorm,
-    RMSNorm,
-    ScaleNorm,
-    build_norm,
-    layer_norm,
-    rms_norm,
-)
+from transnormer_lib.attention.norms import LayerNorm, RMSNorm, ScaleNorm, build_norm, layer_norm, rms_norm
 from transnormer_lib.attention.nystromformer import Nystromformer, NystromformerConfig
 from transnormer_lib.attention.parallel import ParallelAttention
 from transnormer_lib.attention.performer import PerformerAttention, PerformerConfig

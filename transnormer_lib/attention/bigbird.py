@@ -20,11 +20,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transnormer_lib.attention import windows
 from transnormer_lib.attention.interface import About, Attention, AttentionConfig
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
-from transnormer_lib.attention.windows import blocks, on_real_tokens, ranks, real_pairs
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,6 @@ class BigBirdAttention(Attention):
         title="BigBird",
         time="N·(5 + random_blocks)·block_size·D",
         memory="N·(5 + random_blocks)·block_size",
-        memory_growth="linear",
         source="Zaheer et al., 2020, arXiv:2007.14062, Section 2 and Appendix D",
         oracle="transformers: BigBirdBlockSparseAttention, with its random blocks",
     )
@@ -98,9 +97,8 @@ class BigBirdAttention(Attention):
 
     def allowed(self, n: int, key_padding_mask: Tensor | None, device: torch.device) -> Tensor:
         """[B, H, N, N]: True where the query's block sees the key's."""
-        block_BN = ranks(n, key_padding_mask, device) // self.config.block_size
-        count_B = torch.full((1,), n, device=device) if key_padding_mask is None else (~key_padding_mask).sum(1)
-        blocks_B = -(-count_B // self.config.block_size)
+        block_BN = windows.ranks(n, key_padding_mask, device) // self.config.block_size
+        blocks_B = -(-windows.counts(n, key_padding_mask, device) // self.config.block_size)
         plan_BHGR = self.plan(blocks_B, -(-n // self.config.block_size))
         query, key = block_BN[:, None, :, None], block_BN[:, None, None, :]
         last = (blocks_B - 1)[:, None, None, None]
@@ -110,7 +108,7 @@ class BigBirdAttention(Attention):
         )
         seen = seen | (drawn_BHNR[..., None, :] == key[..., None]).any(-1)
         seen = seen | (blocks_B <= self.config.full_blocks)[:, None, None, None]
-        return seen & real_pairs(n, key_padding_mask, device)
+        return seen & windows.real_pairs(n, key_padding_mask, device)
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         q, k = self.rotated(q, k)
@@ -120,7 +118,7 @@ class BigBirdAttention(Attention):
         q, k, v = widen(q), widen(k), widen(v)
         q, k = self.rotated(q, k)
         q = q * self.config.head_dim**-0.5
-        return self.finish(on_real_tokens(self._attend, (q, k, v), key_padding_mask))
+        return self.finish(windows.on_real_tokens(self._attend, (q, k, v), key_padding_mask))
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, count_B: Tensor) -> Tensor:
         """The output for real tokens at the front: full attention for short sequences, blocks for the others."""
@@ -141,7 +139,7 @@ class BigBirdAttention(Attention):
 
     def _sparse(self, q: Tensor, k: Tensor, v: Tensor, count_B: Tensor) -> Tensor:
         n, c = q.shape[2], self.config.block_size
-        q_BHGCD, k_BHGCD, v_BHGCD = (blocks(x, c) for x in (q, k, v))
+        q_BHGCD, k_BHGCD, v_BHGCD = (windows.blocks(x, c) for x in (q, k, v))
         rows = q_BHGCD.shape[2]
         blocks_B = -(-count_B // c)
         row_G = torch.arange(rows, device=q.device)

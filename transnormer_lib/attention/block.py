@@ -37,8 +37,6 @@ class AttentionBlock(Mechanism):
 
     config: BlockConfig
 
-    # What a block writes.
-
     def branch(self, x_BND: Tensor, key_padding_mask: Tensor | None, reference: bool) -> tuple[Tensor, Tensor | None]:
         """(y [B, N, D], the attention matrix [B, 1, N, N] if ``reference``, else None). x is zero on padding."""
         raise NotImplementedError
@@ -57,8 +55,6 @@ class AttentionBlock(Mechanism):
     def recurrence(self, x_BD: Tensor, state: State, position: int) -> tuple[Tensor, State]:
         """(y [B, D] of the next token, the state after it without "position")."""
         raise NotImplementedError
-
-    # What all blocks share.
 
     def forward(self, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """y [B, N, D] for x [B, N, D].

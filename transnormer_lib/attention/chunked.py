@@ -22,19 +22,11 @@ from transnormer_lib.attention.norms import rms_norm, widen
 from transnormer_lib.choices import EpsPlacement
 
 
-def causal_product(q: Tensor, k: Tensor, v: Tensor, chunk_size: int = 64) -> Tensor:
-    """t [B, H, N, E] of the formula above, for q, k [B, H, N, D] (any sign) and v [B, H, N, E].
-
-    A length of at most ``chunk_size`` costs a single masked product. The result at i depends on nothing after i.
-    """
-    return causal_attention(q, k, v, None, Product(chunk_size=chunk_size))
-
-
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, product: Product) -> Tensor:
     """φ, the causal product and its normalisation, as ``product`` says: [B, H, N, E] for q, k [B, H, N, D].
 
-    Keys where ``key_padding_mask`` [B, N] is True contribute nothing. Sums are in float32 for the half dtypes; a
-    normalised result has q's dtype, any other the sums' dtype.
+    Keys where ``key_padding_mask`` [B, N] is True contribute nothing, nor does anything after i to the result at i.
+    Sums are in float32 for the half dtypes; a normalised result has q's dtype, any other the sums' dtype.
     """
     if serves(q, k, v):
         return blockwise(q, k, v, key_padding_mask, product, _plain)

@@ -49,13 +49,13 @@ class CosformerAttention(FeatureAttention):
         title="cosFormer",
         time="N·D²",
         memory="N·D + N/C·D²",
-        memory_growth="linear",
         source="Qin et al., 2022, arXiv:2202.08791, Eq. 10 to 12",
         oracle="the cosine of Eq. 10 in loops over tokens in plain Python",
     )
 
     def __init__(self, config: CosformerConfig) -> None:
         super().__init__(config)
+        self.feature_count = 2 * config.head_dim
         self.floor = config.denominator_floor
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
@@ -65,16 +65,13 @@ class CosformerAttention(FeatureAttention):
         s = q.relu() @ k.relu().mT * (angles_N[:, None] - angles_N).cos()
         return scale_rows(s if allowed is None else s.masked_fill(~allowed, 0.0), self.floor)
 
-    def feature_count(self) -> int:
-        return 2 * self.config.head_dim
-
     def query_features(self, q: Tensor, start: int) -> Tensor:
         angles_N1 = self._angles(q, start)[:, None]
         return torch.cat([q.relu() * angles_N1.cos(), q.relu() * angles_N1.sin()], -1)
 
     def key_features(self, k: Tensor, start: int) -> Tensor:
         check_length(start + k.shape[2], self.config.max_length)
-        return self.query_features(k, start)
+        return super().key_features(k, start)
 
     def _angles(self, x: Tensor, start: int) -> Tensor:
         """π/2 · i/M for the positions start, start + 1, … of x [B, H, N, D]."""

@@ -56,7 +56,6 @@ class DiagAttention(Attention):
         title="DiagAttention",
         time="N·w·D",
         memory="N·w",
-        memory_growth="linear",
         source="Qin et al., 2022, arXiv:2210.10340, Section 4.3",
         oracle="loops over tokens in plain Python",
     )
@@ -69,20 +68,21 @@ class DiagAttention(Attention):
             self.norm = RMSNorm(config.heads * config.head_dim, config.eps, config.eps_placement)
 
     def kernel(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        config, rotation = self.config, triton_forms.rotation(self.rotary, q.device)
-        return triton_forms.diag(
-            q,
-            k,
-            v,
-            key_padding_mask,
+        from transnormer_kernels import diag_attention
+
+        config = self.config
+        o = diag_attention(
+            *(x.transpose(1, 2) for x in (q, k, v)),
             block_size=config.block_size,
             scores=config.scores,
             causal=config.causal,
             norm="embedding" if config.output_norm == "rms" else "none",
             eps=config.eps,
             eps_placement=config.eps_placement,
-            **rotation,
+            key_padding_mask=key_padding_mask,
+            **triton_forms.rotation(self.rotary, q.device),
         )
+        return o.transpose(1, 2)
 
     def kernel_refusal(self, dtype: torch.dtype, device: torch.device) -> str:
         if reason := triton_forms.refusal(self.config.head_dim, dtype, device):

@@ -14,32 +14,33 @@ from transnormer_lib.attention.chunked import causal_attention, product_and_norm
 from transnormer_lib.attention.interface import Attention
 from transnormer_lib.attention.linear import scale_rows
 from transnormer_lib.attention.norms import widen
+from transnormer_lib.attention.random_features import RandomProjection
 from transnormer_lib.attention.recurrent import State, StateShapes
 
 
 class FeatureAttention(Attention):
     """Base of the mechanisms above. The recurrent state is Σ_j φ(k_j) v_j^T and Σ_j φ(k_j)."""
 
+    feature_count: int  # M
     floor: float = 1e-12  # of the denominator; with positive features only a query without keys is below it
-
-    def feature_count(self) -> int:
-        """M."""
-        raise NotImplementedError
 
     def query_features(self, q: Tensor, start: int) -> Tensor:
         """φ(q) [B, H, N, M] for rotated queries at the positions start, start + 1, …"""
         raise NotImplementedError
 
     def key_features(self, k: Tensor, start: int) -> Tensor:
-        """φ(k) [B, H, N, M] for rotated keys at the positions start, start + 1, …"""
-        raise NotImplementedError
+        """φ(k) likewise for rotated keys; the same φ unless overridden."""
+        return self.query_features(k, start)
 
     def feature_flops(self, length: int) -> int:
         """Operations of one head's features of queries and keys."""
         return 0
 
     def begin(self) -> None:
-        """Called at the start of every forward pass."""
+        """Count a forward pass in training, which may redraw random features."""
+        for module in self.children():
+            if self.training and isinstance(module, RandomProjection):
+                module.passed()
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         q, k = self.rotated(q, k)
@@ -67,7 +68,7 @@ class FeatureAttention(Attention):
         return t / z.clamp(min=self.floor)
 
     def state_shapes(self) -> StateShapes:
-        return {"kv": (self.feature_count(), self.config.head_dim), "z": (self.feature_count(),)}
+        return {"kv": (self.feature_count, self.config.head_dim), "z": (self.feature_count,)}
 
     def state_after(self, k: Tensor, v: Tensor) -> State:
         (k,) = self.rotated(widen(k))
@@ -83,4 +84,4 @@ class FeatureAttention(Attention):
     def head_flops(self, length: int) -> int:
         chunk_size = self.config.chunk_size if self.config.causal else None
         e = self.config.head_dim + (not self.config.causal)  # causal, the denominator is a sum, not a product
-        return product_flops(length, self.feature_count(), e, chunk_size) + self.feature_flops(length)
+        return product_flops(length, self.feature_count, e, chunk_size) + self.feature_flops(length)

@@ -45,12 +45,12 @@ def one_plus_elu(x: Tensor) -> Tensor:
     return _OnePlusElu.apply(x) if torch.is_grad_enabled() else _OnePlusElu.forward(x)
 
 
-def identity(x: Tensor) -> Tensor:
-    """x itself: Eq. 13 as printed."""
-    return x
-
-
-FEATURE_MAPS: dict[str, FeatureMap] = {"elu": F.elu, "1+elu": one_plus_elu, "relu": F.relu, "identity": identity}
+FEATURE_MAPS: dict[str, FeatureMap] = {
+    "elu": F.elu,
+    "1+elu": one_plus_elu,
+    "relu": F.relu,
+    "identity": lambda x: x,  # Eq. 13 as printed
+}
 
 
 def slope(name: str, phi_x: Tensor) -> Tensor | None:

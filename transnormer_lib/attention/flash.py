@@ -112,8 +112,6 @@ class _Flash(GatedBlock):
 
 @dataclass(frozen=True)
 class FlashConfig(_FlashConfig):
-    """FLASH."""
-
     chunk_size: int = 64  # C; TransNormer's baseline: 64, Hua et al.: 256
     divide_by: Literal["seen", "chunk"] = "seen"  # n of the linear part; released: the chunk size
 
@@ -135,7 +133,6 @@ class Flash(_Flash):
         title="FLASH",
         time="N·(C + s)·e",
         memory="N·(C + e) + N/C·s·e",
-        memory_growth="linear",
         source="Hua et al., 2022, arXiv:2202.10447, Section 4",
         oracle="FLASH-pytorch's FLASH; loops over tokens in plain Python",
     )
@@ -256,20 +253,13 @@ class FlashQuad(_Flash, CachedBlock):
     def mix_flops(self, length: int) -> int:
         return 2 * length * length * (self.config.s + self.config.e)
 
-    def cache(self) -> StateShapes:
-        self._check_divisor()
-        return super().cache()
-
-    def remember(self, images: Images, v_BNE: Tensor) -> State:
-        self._check_divisor()
-        return super().remember(images, v_BNE)
-
     def mix_one(self, images: Images, v_B1E: Tensor, state: State, position: int) -> tuple[Tensor, State]:
         n = self.config.max_length if self.config.divide_by == "max_length" else position + 1
         after, keys, values = self.append(state, images[1], v_B1E, position)
         return self.kernel_row(images[0] / n, keys) @ values, after
 
-    def _check_divisor(self) -> None:
+    def _check_recurrent(self) -> None:
+        super()._check_recurrent()
         if self.config.divide_by == "length":
             raise ValueError("divide_by='length': has no recurrent form, since an output depends on later tokens")
 

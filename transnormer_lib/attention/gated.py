@@ -22,7 +22,7 @@ from transnormer_lib.attention.block import AttentionBlock, BlockConfig
 from transnormer_lib.attention.interface import without_autocast
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.recurrent import State, StateShapes, append, cache_of, cache_shapes
-from transnormer_lib.attention.rotary import build_rotary
+from transnormer_lib.attention.rotary import Rotary
 from transnormer_lib.checks import check_count
 
 Images = tuple[Tensor, ...]  # the affine images of z, each [B, N, s]
@@ -60,8 +60,9 @@ class GatedBlock(AttentionBlock):
         self.out_proj = nn.Linear(config.e, config.dim, bias)
         self.gamma = nn.Parameter(torch.empty(self.images, config.s))
         self.beta = nn.Parameter(torch.empty(self.images, config.s)) if offset else None
-        self.rotary = build_rotary("rope" if config.rope else "none", config.s)
+        self.rotary = Rotary(config.s, learned=False) if config.rope else None
         self.dropout = nn.Dropout(dropout)  # of the attention matrix
+        self.shifted_width = (config.dim + 1) // 2  # features of a token that a token shift moves
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -125,11 +126,6 @@ class GatedBlock(AttentionBlock):
             if self.rotary is not None:
                 (images,) = self.rotary(images, start=start)
             return u, v, images.unbind(0)
-
-    @property
-    def shifted_width(self) -> int:
-        """How many features of a token a token shift moves."""
-        return (self.config.dim + 1) // 2
 
     def branch(self, x_BND: Tensor, key_padding_mask: Tensor | None, reference: bool) -> tuple[Tensor, Tensor | None]:
         n, matrix = x_BND.shape[1], None

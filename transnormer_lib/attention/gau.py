@@ -40,8 +40,6 @@ Normaliser = Literal["softmax_plus", "softmax", "relu2-n2", "relu2-n", "relu2-ns
 
 @dataclass(frozen=True)
 class GAUConfig(GatedConfig):
-    """The gated attention unit."""
-
     normaliser: Normaliser = "softmax_plus"  # from scores to the matrix A
     scale: bool = True  # divide the scores by √s
     min_keys: int = 1  # softmax_plus takes n to be at least this; one release: 16
@@ -89,7 +87,7 @@ class GAU(CachedBlock):
         if normaliser == "relu2-ns":
             return a.relu().square() / (n * s)
         c = a.relu().square().sum(-1, keepdim=True)
-        return a.relu().square() / (_positive(c) * n * s)
+        return a.relu().square() / (c.clamp(min=torch.finfo(c.dtype).tiny) * n * s)
 
     def mix(self, images: Images, v_BNE: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k = images
@@ -130,7 +128,8 @@ class GAU(CachedBlock):
         """o divided by the rest of relu2-scaled's divisor, c_i n s."""
         if self.config.normaliser != "relu2-scaled":
             return o
-        return o / (_positive(matrix.sum(-1, keepdim=True)) * n * self.config.s)
+        c = matrix.sum(-1, keepdim=True).clamp(min=torch.finfo(matrix.dtype).tiny)  # c is zero if its row is
+        return o / (c * n * self.config.s)
 
     def mix_flops(self, length: int) -> int:
         return 2 * length * length * (self.config.s + self.config.e)
@@ -143,8 +142,3 @@ class GAU(CachedBlock):
             return self.dropout(scores.softmax(-1)) @ values, after
         matrix = scores.relu().square()
         return self._over_rows(self.dropout(matrix) @ values, matrix, n), after
-
-
-def _positive(c: Tensor) -> Tensor:
-    """c, or the smallest normal number if c is zero, as its row is then."""
-    return c.clamp(min=torch.finfo(c.dtype).tiny)

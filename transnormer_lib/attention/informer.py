@@ -93,8 +93,15 @@ class InformerAttention(KeepsFloat32, Attention):
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         self.fractions_F.uniform_(generator=generator)
 
-    def _sample(self, n_BN: Tensor, places_BN: Tensor) -> tuple[Tensor, Tensor]:
-        """(the places of each query's sampled keys, which of them count), both [B, N, U], or for all [B, 1, U]."""
+    def _sample(self, real_BN: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(n [B, N], the places of each query's sampled keys and which of them count [B, N, U]).
+
+        Not by prefix, all queries have the same: [B, 1] and [B, 1, U].
+        """
+        n_BN = real_BN.cumsum(1)
+        if not self.config.by_prefix:
+            n_BN = n_BN[:, -1:]
+        places_BN = (~real_BN).to(torch.uint8).argsort(dim=1, stable=True)  # of the r-th real token
         sizes_BN1 = budget(self.config.sampling_factor, n_BN)[..., None]
         longest = int(budget(self.config.sampling_factor, torch.tensor(places_BN.shape[1])))
         fractions_U = torch.rand_like(self.fractions_F) if self.training else self.fractions_F
@@ -102,14 +109,7 @@ class InformerAttention(KeepsFloat32, Attention):
         # A fraction rounded to half precision, or a product rounded up, may reach n itself.
         ranks_BNU = (fractions_U.double() * n_BN[..., None]).long().minimum(n_BN[..., None] - 1).clamp(min=0)
         token_BNU = places_BN[..., None].expand(-1, -1, longest).gather(1, ranks_BNU)
-        return token_BNU, torch.arange(longest, device=n_BN.device) < sizes_BN1
-
-    def _sampled_from(self, real_BN: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, how many keys a query samples from: [B, N], or for all [B, 1]; the place of the r-th real token)."""
-        counts_BN = real_BN.cumsum(1)
-        n_BN = counts_BN if self.config.by_prefix else counts_BN[:, -1:]
-        places_BN = (~real_BN).to(torch.uint8).argsort(dim=1, stable=True)
-        return n_BN, places_BN
+        return n_BN, token_BNU, torch.arange(longest, device=n_BN.device) < sizes_BN1
 
     def _measured(self, first: Tensor, largest: Tensor, total: Tensor, sizes: Tensor, n: Tensor) -> Tensor:
         """M̄ from the first sampled score, and the largest and the sum of all scores minus the first.
@@ -123,8 +123,7 @@ class InformerAttention(KeepsFloat32, Attention):
     @torch.no_grad()
     def _selected(self, q: Tensor, k: Tensor, real_BN: Tensor) -> tuple[Tensor, Tensor]:
         """(the selected queries, all measurements), [B, H, N]. One sampled key at a time: memory linear in N."""
-        n_BN, places_BN = self._sampled_from(real_BN)
-        token_BNU, counts_BNU = self._sample(n_BN, places_BN)
+        n_BN, token_BNU, counts_BNU = self._sample(real_BN)
         largest = torch.full(q.shape[:3], -torch.inf, dtype=q.dtype, device=q.device)
         first, total = None, torch.zeros_like(largest)
         for token_BN, counts_BN in zip(token_BNU.unbind(-1), counts_BNU.unbind(-1), strict=True):
@@ -160,8 +159,7 @@ class InformerAttention(KeepsFloat32, Attention):
     def _selected_by_comparison(self, s_BHNN: Tensor, seen_BNN: Tensor) -> Tensor:
         """The selected queries [B, H, N] from all scores, each query's rank by comparison with every other."""
         real_BN = seen_BNN.diagonal(dim1=-2, dim2=-1)
-        n_BN, places_BN = self._sampled_from(real_BN)
-        token_BNU, counts_BNU = self._sample(n_BN, places_BN)
+        n_BN, token_BNU, counts_BNU = self._sample(real_BN)
         sampled = s_BHNN.gather(-1, token_BNU[:, None].expand(-1, *s_BHNN.shape[1:3], -1))
         counts = counts_BNU[:, None]
         first = sampled[..., 0] if counts.shape[-1] else sampled.sum(-1)

@@ -23,28 +23,12 @@ from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 import torch
 from torch import Tensor, nn
 
+from transnormer_lib import checks
+from transnormer_lib.attention import recurrent
 from transnormer_lib.attention.norms import wide_dtype, widen
-from transnormer_lib.attention.recurrent import (
-    State,
-    StateShapes,
-    at_position,
-    check_causal,
-    check_state,
-    check_step,
-    empty_state,
-)
-from transnormer_lib.attention.rotary import build_rotary, check_even
-from transnormer_lib.checks import (
-    check_choice,
-    check_count,
-    check_flag,
-    check_not_negative,
-    check_positive,
-    check_probability,
-)
+from transnormer_lib.attention.recurrent import State, StateShapes
+from transnormer_lib.attention.rotary import Rotary, check_even
 from transnormer_lib.choices import Rotary as RotaryName
-
-Impl = Literal["auto", "reference", "chunked", "triton"]
 
 _logger = logging.getLogger("transnormer_lib.attention")
 _logged: set[tuple[str, ...]] = set()
@@ -60,9 +44,9 @@ class About:
     title: str  # the name a reader knows it by
     time: str  # for example "N·w·D"
     memory: str  # beside its inputs and output
-    memory_growth: Literal["linear", "linearithmic", "quadratic"]  # the order of ``memory`` in N: tests measure it
     source: str  # authors, year, and where it is defined
     oracle: str  # the independent source that the tests compare it with
+    memory_growth: Literal["linear", "linearithmic", "quadratic"] = "linear"  # of ``memory`` in N: tests measure it
 
 
 def check_config(config: Any) -> None:
@@ -84,15 +68,15 @@ def check_config(config: Any) -> None:
                 continue
             kind = get_args(kind)[0]
         if get_origin(kind) is Literal:
-            check_choice(name, value, kind)
+            checks.check_choice(name, value, kind)
         elif kind is bool:
-            check_flag(name, value)
+            checks.check_flag(name, value)
         elif kind is int:
-            check_count(name, value, 1 if least is None else least)
+            checks.check_count(name, value, 1 if least is None else least)
         elif name == "dropout":
-            check_probability(name, value)
+            checks.check_probability(name, value)
         elif kind is float:
-            (check_positive if least is None else check_not_negative)(name, value)
+            (checks.check_positive if least is None else checks.check_not_negative)(name, value)
     if config.causal and config.causal_refusal:
         raise ValueError(f"causal=True: {config.causal_refusal}")
 
@@ -113,7 +97,8 @@ class AttentionConfig:
     heads: int  # H
     head_dim: int  # D
     causal: bool = False  # a query sees itself and earlier tokens only
-    impl: Impl = "auto"  # triton if a kernel for the device exists, else chunked
+    # auto: triton if a kernel for the device exists, else chunked
+    impl: Literal["auto", "reference", "chunked", "triton"] = "auto"
     chunk_size: int = 64  # tokens per chunk of a causal product, or queries per block; some mechanisms ignore it
     rotary: RotaryName = "none"  # rotates queries and keys by their positions; released TransNormer: lrpe
 
@@ -158,13 +143,14 @@ class Mechanism(nn.Module):
         Raises ValueError if the config is not causal, there is no recurrent form, or ``batch`` is below 1.
         """
         self._check_recurrent()
-        check_count("batch", batch)
-        return empty_state(self.state_shapes(), (batch, *self.state_leading), self.state_dtype(dtype), device)
+        checks.check_count("batch", batch)
+        return recurrent.empty_state(self.state_shapes(), (batch, *self.state_leading), self.state_dtype(dtype), device)
 
     def _check_recurrent(self) -> None:
         if not self.is_recurrent():
             raise ValueError(f"name={self.name!r}: has no recurrent form")
-        check_causal(self.config.causal)
+        if not self.config.causal:
+            raise ValueError("causal=False: only a causal mechanism has a recurrent form")
 
     def extra_repr(self) -> str:
         return str(self.config)
@@ -179,16 +165,14 @@ class Attention(Mechanism):
     def __init__(self, config: AttentionConfig) -> None:
         super().__init__(config)
         self.state_leading = (config.heads,)
-        self.rotary = build_rotary(config.rotary, config.head_dim)
+        learned = config.rotary == "lrpe"
+        self.rotary = None if config.rotary == "none" else Rotary(config.head_dim, learned)
         # Applied to the matrix; a mechanism whose fast form has no matrix has no such field.
         self.dropout = nn.Dropout(getattr(config, "dropout", 0.0))
         if config.impl == "triton" and not self.kernel_devices:
             raise ValueError(
-                f"impl='triton': transnormer_kernels has no kernel for {self.name or type(self).__name__!r}; "
-                "use 'auto' or 'chunked'"
+                f"impl='triton': transnormer_kernels has no kernel for {self.name!r}; use 'auto' or 'chunked'"
             )
-
-    # What a mechanism writes.
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         """The matrix that multiplies the values, [B, H, N, N], zero where ``allowed`` is False."""
@@ -236,8 +220,6 @@ class Attention(Mechanism):
             allowed = real_B11N if allowed is None else allowed & real_B11N
         return allowed
 
-    # What all mechanisms share.
-
     def forward(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """o_BHND for q, k, v [B, H, N, D].
 
@@ -281,7 +263,7 @@ class Attention(Mechanism):
         self._check_recurrent()
         o = self(q, k, v)
         with without_autocast(q.device.type):
-            return o, at_position(self.state_after(k, v), q.shape[2])
+            return o, recurrent.at_position(self.state_after(k, v), q.shape[2])
 
     @torch.no_grad()
     def step(self, q_BHD: Tensor, k_BHD: Tensor, v_BHD: Tensor, state: State) -> tuple[Tensor, State]:
@@ -291,12 +273,12 @@ class Attention(Mechanism):
         not causal, and for shapes, dtypes or a state that do not fit.
         """
         self._check_recurrent()
-        check_step(self.config.heads, self.config.head_dim, q_BHD, k_BHD, v_BHD)
-        check_state(state, self.state_shapes(), self.state_dtype(q_BHD.dtype), "q", q_BHD)
+        recurrent.check_step(self.config.heads, self.config.head_dim, q_BHD, k_BHD, v_BHD)
+        recurrent.check_state(state, self.state_shapes(), self.state_dtype(q_BHD.dtype), "q", q_BHD)
         position = int(state["position"])
         with without_autocast(q_BHD.device.type):
             o_BH1D, after = self.recurrence(q_BHD[:, :, None], k_BHD[:, :, None], v_BHD[:, :, None], state, position)
-        return o_BH1D[:, :, 0].to(q_BHD.dtype), at_position(after, position + 1)
+        return o_BH1D[:, :, 0].to(q_BHD.dtype), recurrent.at_position(after, position + 1)
 
     def flops(self, length: int) -> int:
         """Floating-point operations of the chunked form's forward pass over one sequence, all heads.
@@ -304,7 +286,7 @@ class Attention(Mechanism):
         Matrix products only, a multiply-add as two; elementwise work such as rotations and norms is left out.
         Raises ValueError for a length below 1.
         """
-        check_count("length", length)
+        checks.check_count("length", length)
         return self.config.heads * self.head_flops(length)
 
     def rotated(self, *tensors: Tensor, start: int = 0, period: int = 0) -> tuple[Tensor, ...]:
@@ -321,10 +303,8 @@ class Attention(Mechanism):
             return impl
         if device.type not in self.kernel_devices:
             if impl == "triton":
-                raise ValueError(
-                    f"impl='triton': the kernel for {self.name!r} runs on {', '.join(self.kernel_devices)}, "
-                    f"the tensors are on {device.type}; use 'auto' or 'chunked'"
-                )
+                runs = f"the kernel for {self.name!r} runs on {', '.join(self.kernel_devices)}"
+                raise ValueError(f"impl='triton': {runs}, the tensors are on {device.type}; use 'auto' or 'chunked'")
             return "chunked"
         reason = self.kernel_refusal(dtype, device)
         if reason and impl == "triton":
@@ -360,16 +340,9 @@ def _without_padding(q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor |
 def check_inputs(config: AttentionConfig, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> None:
     """Refuse inputs that do not fit each other or the config, in one line that says why."""
     for name, x in (("q", q), ("k", k), ("v", v)):
-        shape = tuple(x.shape)
-        if len(shape) != 4:
-            raise ValueError(f"{name}.shape={shape}: must have the four dimensions [B, H, N, D]")
-        if shape[1] != config.heads or shape[3] != config.head_dim:
-            raise ValueError(
-                f"{name}.shape={shape}: must be [B, {config.heads}, N, {config.head_dim}], "
-                f"as heads={config.heads} and head_dim={config.head_dim} say"
-            )
-        if shape[2] < 1:
-            raise ValueError(f"{name}.shape={shape}: must hold at least one token")
+        shape, fits = tuple(x.shape), (config.heads, config.head_dim)
+        if len(shape) != 4 or (shape[1], shape[3]) != fits or not shape[2]:
+            raise ValueError(f"{name}.shape={shape}: must be [B, {fits[0]}, N, {fits[1]}], N at least 1")
         if x.shape != q.shape:
             raise ValueError(f"{name}.shape={shape}: must equal q.shape={tuple(q.shape)}")
         if not x.is_floating_point():

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from transnormer_lib.attention.windows import ranks
+from transnormer_lib.attention.windows import counts, ranks
 
 NormsOf = Literal["matrix", "batch"]  # bounds of the iterative inverse: each matrix's norms, or the batch's largest
 
@@ -25,14 +25,6 @@ def real_tokens(allowed: Tensor | None, q: Tensor) -> Tensor:
     return allowed[:, 0, 0].expand(q.shape[0], -1)
 
 
-def ranks_and_counts(key_padding_mask: Tensor | None, n: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """(rank [B, N] of each token among the real ones, their number L [B, 1]); B is 1 without a mask."""
-    rank_BN = ranks(n, key_padding_mask, device)
-    if key_padding_mask is None:
-        return rank_BN, torch.full((1, 1), n, device=device)
-    return rank_BN, (~key_padding_mask).sum(1, keepdim=True)
-
-
 def segment_means(landmarks: int, key_padding_mask: Tensor | None, like: Tensor) -> tuple[Tensor, Tensor | None]:
     """(P [B, M, N], is_landmark [B, M] or None if all are): P @ x are the means over segments of real tokens.
 
@@ -40,7 +32,7 @@ def segment_means(landmarks: int, key_padding_mask: Tensor | None, like: Tensor)
     longer by one, as in the released LARA; if M divides L this is the cut of Nyströmformer's Section 3.
     """
     n = like.shape[2]
-    rank, count = ranks_and_counts(key_padding_mask, n, like.device)
+    rank, count = ranks(n, key_padding_mask, like.device), counts(n, key_padding_mask, like.device)[:, None]
     m = min(landmarks, n)
     used = count.clamp(min=1, max=m)
     size, longer = count // used, count % used

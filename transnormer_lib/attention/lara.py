@@ -29,12 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transnormer_lib.attention.interface import About, Attention, AttentionConfig
-from transnormer_lib.attention.landmarks import (
-    mean_of_segments,
-    real_tokens,
-    segment_means,
-    sequence_by_sequence,
-)
+from transnormer_lib.attention.landmarks import mean_of_segments, real_tokens, segment_means, sequence_by_sequence
 from transnormer_lib.attention.norms import LayerNorm, widen
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
@@ -44,8 +39,6 @@ SMALLEST_ALPHA = 1e-8  # the clamp of α, as released
 
 @dataclass(frozen=True)
 class LaraConfig(AttentionConfig):
-    """Linear randomized attention."""
-
     causal_refusal: ClassVar[str] = "LARA's proposals are means over the whole sequence, and it has no causal form"
 
     landmarks: int = 49  # C; released: 49 on images, 8 to 32 in translation
@@ -82,7 +75,6 @@ class Lara(Attention):
         title="Linear randomized attention (LARA)",
         time="N·landmarks·D",
         memory="N·landmarks",
-        memory_growth="linear",
         source="Zheng, Wang and Kong, 2022, arXiv:2204.04667, Section 4",
         oracle="loops over tokens and landmarks in plain Python",
     )

@@ -57,41 +57,43 @@ class UnscaledLinearAttention(Attention):
         title="Linear attention without its denominator",
         time="N·D²",
         memory="N·D + N/C·D²",
-        memory_growth="linear",
         source="Qin et al., 2022, arXiv:2210.10340, Table 1",
         oracle="loops over tokens in plain Python",
     )
     kernel_devices = ("cuda",)
-
-    def kernel_norm(self) -> str:
-        """How the kernel normalises the product: ``norm`` of ``transnormer_kernels.norm_attention``."""
-        return "none"
+    kernel_norm: str = "none"  # ``norm`` of ``transnormer_kernels.norm_attention``
 
     def kernel_options(self, device: torch.device) -> dict[str, Any]:
         """The arguments of the kernel that its step takes as well."""
         rotation = triton_forms.rotation(self.rotary, device)
-        return {"phi": self.config.phi, "norm": self.kernel_norm(), **rotation}
+        return {"phi": self.config.phi, "norm": self.kernel_norm, **rotation}
 
     def after_kernel(self, o: Tensor) -> Tensor:
         """From the kernel's output to the mechanism's, both [B, H, N, D]."""
         return o
 
     def kernel(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        options = self.kernel_options(q.device)
-        o = triton_forms.linear(q, k, v, key_padding_mask, causal=self.config.causal, **options)
-        return self.after_kernel(o).to(q.dtype)
+        from transnormer_kernels import norm_attention
+
+        options = {"causal": self.config.causal, "key_padding_mask": key_padding_mask, **self.kernel_options(q.device)}
+        o = norm_attention(*(x.transpose(1, 2) for x in (q, k, v)), **options)
+        assert isinstance(o, Tensor)
+        return self.after_kernel(o.transpose(1, 2)).to(q.dtype)
 
     def kernel_refusal(self, dtype: torch.dtype, device: torch.device) -> str:
         if reason := triton_forms.refusal(self.config.head_dim, dtype, device):
             return reason
-        if self.kernel_norm() == "none" and dtype == torch.float16:
+        if self.kernel_norm == "none" and dtype == torch.float16:
             return "a product that is not normalised may be more than float16 holds"
         return ""
 
-    def features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """(φ(q), φ(k)), not rotated."""
+    def features(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(φ(q), φ(k)), not rotated, with φ(k) zero on padding, so that such a key is in no sum."""
         phi = feature_map(self.config.phi)
-        return phi(widen(q)), phi(widen(k))
+        phi_q, phi_k = phi(widen(q)), phi(widen(k))
+        if key_padding_mask is not None:
+            phi_k = phi_k.masked_fill(key_padding_mask[:, None, :, None], 0.0)
+        return phi_q, phi_k
 
     def scores(self, q: Tensor, k: Tensor, allowed: Tensor | None = None) -> Tensor:
         """S of Eq. 6, s_ij = φ(q_i)·φ(k_j), of the rotated features; zero where ``allowed`` is False."""
@@ -102,17 +104,10 @@ class UnscaledLinearAttention(Attention):
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         return self.scores(q, k, allowed)
 
-    def masked_features(self, q: Tensor, k: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """(φ(q), φ(k)), not rotated, with φ(k) zero on padding, so that such a key is in no sum."""
-        phi_q, phi_k = self.features(q, k)
-        if key_padding_mask is not None:
-            phi_k = phi_k.masked_fill(key_padding_mask[:, None, :, None], 0.0)
-        return phi_q, phi_k
-
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         if self.config.causal and self.rotary is None:
             return self.causal(q, k, v, key_padding_mask, self.config.phi)
-        phi_q, phi_k = self.rotated(*self.masked_features(q, k, key_padding_mask))
+        phi_q, phi_k = self.rotated(*self.features(q, k, key_padding_mask))
         if not self.config.causal:
             return self.finish(full_product(phi_q, phi_k, widen(v)))
         phi_q, phi_k, v = (x.to(operand_dtype(q.dtype)) for x in (phi_q, phi_k, v))
@@ -132,8 +127,12 @@ class UnscaledLinearAttention(Attention):
 
     def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
         if self.resolve_impl(q.device, q.dtype) == "triton":
-            o = triton_forms.linear_step(q, k, v, state, position, **self.kernel_options(q.device))
-            return self.after_kernel(o), state
+            from transnormer_kernels import norm_attention_step
+
+            sums = {name: x for name, x in state.items() if name != "position"}  # updated in place
+            options = {"position": position, **self.kernel_options(q.device)}
+            o = norm_attention_step(*(x[:, :, 0] for x in (q, k, v)), sums, **options)
+            return self.after_kernel(o[:, :, None]), state
         return self.eager_step(q, k, v, state, position)
 
     def eager_step(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
@@ -143,11 +142,10 @@ class UnscaledLinearAttention(Attention):
         return self.finish(phi_q @ kv), {"kv": kv}
 
     def head_flops(self, length: int) -> int:
-        return self._product_flops(length, self.config.head_dim)
-
-    def _product_flops(self, length: int, e: int) -> int:
+        # A denominator is one more column of values; causal or rotated, it is sums and elementwise products.
+        denominator = self.kernel_norm == "denominator" and self.rotary is None and not self.config.causal
         chunk_size = self.config.chunk_size if self.config.causal else None
-        return product_flops(length, self.config.head_dim, e, chunk_size)
+        return product_flops(length, self.config.head_dim, self.config.head_dim + denominator, chunk_size)
 
 
 @dataclass(frozen=True)
@@ -170,13 +168,10 @@ class LinearAttention(UnscaledLinearAttention):
         title="Linear attention (1+elu)",
         time="N·D²",
         memory="N·D + N/C·D²",
-        memory_growth="linear",
         source="Katharopoulos et al., 2020, arXiv:2006.16236, Eq. 5",
         oracle="loops over tokens in plain Python",
     )
-
-    def kernel_norm(self) -> str:
-        return "denominator"
+    kernel_norm = "denominator"
 
     def kernel_options(self, device: torch.device) -> dict[str, Any]:
         return super().kernel_options(device) | {"denominator_floor": self.config.denominator_floor}
@@ -203,7 +198,7 @@ class LinearAttention(UnscaledLinearAttention):
             floor = self.config.denominator_floor
             product = Product(self.config.chunk_size, self.config.phi, "denominator", floor=floor)
             return causal_attention(q, k, v, key_padding_mask, product)
-        phi_q, phi_k = self.masked_features(q, k, key_padding_mask)
+        phi_q, phi_k = self.features(q, k, key_padding_mask)
         if self.rotary is None:
             t, z = product_and_normaliser(phi_q, phi_k, widen(v))
         else:
@@ -229,8 +224,3 @@ class LinearAttention(UnscaledLinearAttention):
         phi_q, phi_k = self.rotated(phi_q, phi_k, start=position)
         kv = state["kv"].addcmul_(phi_k.mT, widen(v))
         return phi_q @ kv / delta, {"kv": kv, "z": z_BHD}
-
-    def head_flops(self, length: int) -> int:
-        # The denominator is one more column of values; causal or rotated, it is sums and elementwise products.
-        one_more = self.rotary is None and not self.config.causal
-        return self._product_flops(length, self.config.head_dim + one_more)

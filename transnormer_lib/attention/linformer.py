@@ -26,8 +26,6 @@ from transnormer_lib.attention.registry import register
 
 @dataclass(frozen=True)
 class LinformerConfig(AttentionConfig):
-    """Linformer attention."""
-
     causal_refusal: ClassVar[str] = "Linformer's projections mix all positions, and it has no published causal form"
 
     max_length: int = 512  # rows of E and F; longer sequences are refused
@@ -48,7 +46,6 @@ class Linformer(Attention):
         title="Linformer",
         time="N·projected·D",
         memory="N·projected",
-        memory_growth="linear",
         source="Wang et al., 2020, arXiv:2006.04768, Eq. 7",
         oracle="linformer 0.2.3, LinformerSelfAttention",
     )

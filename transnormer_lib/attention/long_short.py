@@ -14,9 +14,8 @@ attends to the zeros of an empty memory; here nothing precedes the first token.
 
 W^P acts on the concatenated heads of k instead of the layer's input: k_proj is square, so the family is the same. Its
 bias cancels in the softmax over tokens; the release has it and counts it. Sizes are those of the released TransNormer
-comparison (OpenNLPLab/fairseq-evo) and reproduce its parameters: 128.28 M for the encoder of Table 5 (128,275,545); for
-the decoder of Table 4 159.46 M with the output layer's bias of 267,744 numbers, which is not part of a mechanism, and
-159,192,112 without it.
+comparison (OpenNLPLab/fairseq-evo) and reproduce its parameters: 128.28 M for the encoder of Table 5, 159.46 M for the
+decoder of Table 4, of which 267,744 are an output bias, not part of a mechanism.
 
 Shapes: B batch, H heads, N length, D head_dim, G segments, C tokens per segment, S keys of a segment's window,
 R rank, L compressed keys that a query may see, E = H·D.
@@ -28,20 +27,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transnormer_lib.attention import windows
 from transnormer_lib.attention.interface import About, Attention, AttentionConfig
 from transnormer_lib.attention.norms import LayerNorm, over_embedding, widen
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
-from transnormer_lib.attention.windows import (
-    blocks,
-    distances,
-    key_ranks,
-    neighbourhoods,
-    on_real_tokens,
-    ranks,
-    real_pairs,
-)
 
 
 @dataclass(frozen=True)
@@ -67,10 +58,7 @@ class TransformerLSConfig(AttentionConfig):
         if self.relative_positions and not self.causal:
             raise ValueError("relative_positions=True: only the causal form has published ones")
         if self.positions_inside and self.heads * self.head_dim % 2:
-            raise ValueError(
-                f"head_dim={self.head_dim}: heads × head_dim must be even with relative positions, which a causal form "
-                "has unless relative_positions=False"
-            )
+            raise ValueError(f"head_dim={self.head_dim}: heads × head_dim must be even with relative_positions")
         if self.normalise_first and self.causal:
             raise ValueError("normalise_first=True: is of the bidirectional form, the released causal one has Eq. 6")
 
@@ -159,7 +147,6 @@ class TransformerLSAttention(Attention):
         title="Transformer-LS",
         time="N·(window + rank)·D, causal N·(window + rank·memory/segment_size)·D",
         memory="N·(window + rank), causal N·(window + rank·memory/segment_size)",
-        memory_growth="linear",
         source="Zhu et al., 2021, arXiv:2107.02192, Eq. 3 and 6",
         oracle="long-short-transformer: LongShortAttention; Eq. 6 over tokens in plain loops",
     )
@@ -168,6 +155,7 @@ class TransformerLSAttention(Attention):
         super().__init__(config)
         dim = config.heads * config.head_dim
         self.to_columns = nn.Linear(dim, config.heads * config.columns)  # W^P
+        self.far_count = config.far // config.segment_size * config.columns  # L, causal
         self.local_norm = LayerNorm(dim, affine=True)  # LN_L
         self.global_norm = LayerNorm(dim, affine=True)  # LN_G
         self.relative = RelativePositions(config.heads, config.head_dim) if config.positions_inside else None
@@ -183,11 +171,6 @@ class TransformerLSAttention(Attention):
             norm.reset_parameters()
         if self.relative is not None:
             self.relative.reset_parameters(generator)
-
-    @property
-    def far_count(self) -> int:
-        """L, causal: how many compressed keys a query may see."""
-        return self.config.far // self.config.segment_size * self.config.columns
 
     def column_scores(self, k: Tensor) -> Tensor:
         """K W^P before the softmax: [B, H, N, R] of k [B, H, N, D]."""
@@ -208,8 +191,8 @@ class TransformerLSAttention(Attention):
         q, k, v = widen(q), widen(k), widen(v)
         q, k = self.rotated(q, k)
         n, segment, causal = q.shape[2], self.config.segment_size, self.config.causal
-        rank_BN = ranks(n, key_padding_mask, q.device)
-        real_B1NN = real_pairs(n, key_padding_mask, q.device)
+        rank_BN = windows.ranks(n, key_padding_mask, q.device)
+        real_B1NN = windows.real_pairs(n, key_padding_mask, q.device)
         query, key = rank_BN[:, None, :, None], rank_BN[:, None, None, :]
         before, after = self.config.sides
         start = query if causal else query // self.config.near * self.config.near
@@ -249,9 +232,9 @@ class TransformerLSAttention(Attention):
 
     def _compressed(self, k: Tensor, *tensors: Tensor) -> list[Tensor]:
         """LN_G of the compressed tokens [B, H, G·R, D] of each segment of k and the ``tensors`` [B, H, N, D]."""
-        projection = blocks(self.column_scores(k), self.config.segment_size).softmax(-2).mT  # [B, H, G, R, C]
+        projection = windows.blocks(self.column_scores(k), self.config.segment_size).softmax(-2).mT  # [B, H, G, R, C]
         return [
-            over_embedding(self.global_norm, (projection @ blocks(x, projection.shape[-1])).flatten(2, 3))
+            over_embedding(self.global_norm, (projection @ windows.blocks(x, projection.shape[-1])).flatten(2, 3))
             for x in tensors
         ]
 
@@ -259,7 +242,7 @@ class TransformerLSAttention(Attention):
         q, k = self.rotated(widen(q), widen(k))
         q = q * self.config.head_dim**-0.5
         attend = self._causal if self.config.causal else self._bidirectional
-        return self.finish(on_real_tokens(attend, (q, k, widen(v)), key_padding_mask))
+        return self.finish(windows.on_real_tokens(attend, (q, k, widen(v)), key_padding_mask))
 
     def _bidirectional(self, q: Tensor, k: Tensor, v: Tensor, count_B: Tensor) -> Tensor:
         n, size = q.shape[2], self.config.near
@@ -269,8 +252,8 @@ class TransformerLSAttention(Attention):
         if self.config.normalise_first:
             k, v = local_k, local_v
         far_k, far_v = (over_embedding(self.global_norm, projection @ x)[:, :, None] for x in (k, v))
-        q_BHGCD = blocks(q, size)
-        rank_GS = key_ranks(q_BHGCD.shape[2], size, *self.config.sides, q.device)
+        q_BHGCD = windows.blocks(q, size)
+        rank_GS = windows.key_ranks(q_BHGCD.shape[2], size, *self.config.sides, q.device)
         there_BGS = (rank_GS >= 0) & (rank_GS < count_B[:, None, None])
         near = there_BGS[:, None, :, None, :].expand(-1, -1, -1, size, -1)
         far = (count_B > 0)[:, None, None, None, None].expand(-1, -1, *near.shape[2:4], far_k.shape[-2])
@@ -280,17 +263,17 @@ class TransformerLSAttention(Attention):
     def _causal(self, q: Tensor, k: Tensor, v: Tensor, count_B: Tensor) -> Tensor:
         n, size, r, device = q.shape[2], self.config.segment_size, self.config.columns, q.device
         local_k, local_v = over_embedding(self.local_norm, k), over_embedding(self.local_norm, v)
-        q_BHGCD = blocks(q, size)
+        q_BHGCD = windows.blocks(q, size)
         count = q_BHGCD.shape[2]
         reach = min(self.config.far // size, count)
         # The compressed tokens of the segments before each one; no query sees a last, ragged segment.
-        far_k, far_v = (neighbourhoods(x, r, reach * r, 0)[..., :-r, :] for x in self._compressed(k, k, v))
+        far_k, far_v = (windows.neighbourhoods(x, r, reach * r, 0)[..., :-r, :] for x in self._compressed(k, k, v))
         segment_GM = torch.arange(count, device=device)[:, None] - reach + torch.arange(reach, device=device)
         far = (segment_GM >= 0).repeat_interleave(r, -1)[None, None, :, None].expand(-1, -1, -1, size, -1)
         before, _ = self.config.sides
         before = min(before, n)
-        rank_GS = key_ranks(count, size, before, 0, device)
-        distance_CS = distances(size, before, 0, device)
+        rank_GS = windows.key_ranks(count, size, before, 0, device)
+        distance_CS = windows.distances(size, before, 0, device)
         there_BGS = (rank_GS >= 0) & (rank_GS < count_B[:, None, None])
         near = there_BGS[:, None, :, None, :] & ((distance_CS >= 0) & (distance_CS <= before))
         o = self._joint(q_BHGCD, far_k, far_v, far, local_k, local_v, near, size)
@@ -304,17 +287,17 @@ class TransformerLSAttention(Attention):
         before, after = self.config.sides
         before = min(before, k.shape[2]) if causal else before
         to_keys, to_distances = self.content(q_BHGCD)
-        near_scores = to_keys @ neighbourhoods(k, size, before, after).mT
+        near_scores = to_keys @ windows.neighbourhoods(k, size, before, after).mT
         far_scores = q_BHGCD @ far_k.mT
         if self.relative is not None:
             table = to_distances @ self.relative.near(before + 1, k)[:, None].mT
-            place = distances(size, before, after, k.device).clamp(0, before)
+            place = windows.distances(size, before, after, k.device).clamp(0, before)
             near_scores = near_scores + table.gather(-1, place.expand_as(near_scores))
             far_scores = far_scores + q_BHGCD @ self.relative.far(far_k.shape[-2], k).flip(1)[:, None].mT
         allowed = torch.cat([far.expand(near.shape[0], -1, -1, -1, -1), near], -1)
         p = self.dropout(masked_softmax(torch.cat([far_scores, near_scores], -1), allowed))
         p_far, p_near = p.split([far_k.shape[-2], near_scores.shape[-1]], -1)
-        return p_far @ far_v + p_near @ neighbourhoods(v, size, before, after)
+        return p_far @ far_v + p_near @ windows.neighbourhoods(v, size, before, after)
 
     def head_flops(self, length: int) -> int:
         """Without W^P, a linear layer, which models count."""

@@ -14,25 +14,18 @@ Shapes: B batch, H heads, N length, D head_dim, G blocks, C tokens per block, S 
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transnormer_lib.attention import windows
 from transnormer_lib.attention.interface import About, Attention, AttentionConfig
-from transnormer_lib.attention.norms import widen
+from transnormer_lib.attention.norms import over_embedding, widen
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
-from transnormer_lib.attention.windows import (
-    blocks,
-    distances,
-    key_ranks,
-    neighbourhoods,
-    on_real_tokens,
-    ranks,
-    real_pairs,
-)
 
 
 @dataclass(frozen=True)
@@ -74,7 +67,6 @@ class LongformerAttention(Attention):
         title="Longformer",
         time="N·(window + global_tokens)·D",
         memory="N·(window + global_tokens)",
-        memory_growth="linear",
         source="Beltagy et al., 2020, arXiv:2004.05150, Section 3.1",
         oracle="transformers: LongformerSelfAttention",
     )
@@ -98,36 +90,29 @@ class LongformerAttention(Attention):
             self.global_weight.diagonal(dim1=1, dim2=2).fill_(1.0)
             self.global_bias.zero_()
 
-    def for_global(self, *tensors: Tensor) -> list[Tensor]:
-        """Tensors [B, H, N, D], the first of q, k, v in this order, as Q_g, K_g, V_g of Section 3.1."""
-        if self.global_weight is None or self.global_bias is None:
-            return list(tensors)
-        projected = []
-        for x, weight, bias in zip(tensors, self.global_weight, self.global_bias, strict=True):
-            together = F.linear(x.transpose(1, 2).flatten(2), weight.to(x.dtype), bias.to(x.dtype))
-            projected.append(together.unflatten(-1, x.shape[1::2]).transpose(1, 2))
-        return projected
-
     def inputs(self, q: Tensor, k: Tensor, v: Tensor, start: int = 0) -> tuple[Tensor, ...]:
         """(q, k, v), wide, queries and keys rotated."""
         return *self.rotated(widen(q), widen(k), start=start), widen(v)
 
     def global_inputs(self, q: Tensor, k: Tensor, v: Tensor, start: int = 0) -> tuple[Tensor, ...]:
-        """(q_g, k_g, v_g) likewise; q may have fewer tokens than k and v."""
-        q_g, k_g, v_g = self.for_global(widen(q), widen(k), widen(v))
-        (q_g,), (k_g,) = self.rotated(q_g, start=start), self.rotated(k_g, start=start)
-        return q_g, k_g, v_g
+        """Q_g, K_g, V_g of Section 3.1 likewise; q may have fewer tokens than k and v."""
+        tensors = [widen(q), widen(k), widen(v)]
+        if self.global_weight is not None and self.global_bias is not None:
+            layers = zip(self.global_weight.to(tensors[0].dtype), self.global_bias.to(tensors[0].dtype), strict=True)
+            projections = [partial(F.linear, weight=weight, bias=bias) for weight, bias in layers]
+            tensors = [over_embedding(project, x) for project, x in zip(projections, tensors, strict=True)]
+        return *(self.rotated(x, start=start)[0] for x in tensors[:2]), tensors[2]
 
     def allowed(self, n: int, key_padding_mask: Tensor | None, device: torch.device) -> Tensor:
         """[B, 1, N, N]: the window, the columns and the rows of the global tokens."""
-        rank_BN = ranks(n, key_padding_mask, device)
+        rank_BN = windows.ranks(n, key_padding_mask, device)
         query, key = rank_BN[:, None, :, None], rank_BN[:, None, None, :]
         before, after = self.config.reach
         near = (query - key <= before) & (key - query <= after)
         seen = near | (query < self.config.first_tokens) | (key < self.config.first_tokens)
         if self.config.causal:
             seen &= key <= query
-        return seen & real_pairs(n, key_padding_mask, device)
+        return seen & windows.real_pairs(n, key_padding_mask, device)
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         return masked_softmax(q @ k.mT / self.config.head_dim**0.5, allowed)
@@ -140,7 +125,7 @@ class LongformerAttention(Attention):
         matrix = self.attention_matrix(q, k, allowed)
         if not self.config.first_tokens:
             return self.finish(self.dropout(matrix) @ v), matrix
-        is_global = (ranks(q.shape[2], key_padding_mask, q.device) < self.config.first_tokens)[:, None, :, None]
+        is_global = (windows.ranks(q.shape[2], key_padding_mask, q.device) < self.config.first_tokens)[:, None, :, None]
         matrix = torch.where(is_global, self.attention_matrix(q_g, k_g, allowed), matrix)
         dropped = self.dropout(matrix)
         return self.finish(torch.where(is_global, dropped @ v_g, dropped @ v)), matrix
@@ -152,7 +137,7 @@ class LongformerAttention(Attention):
                 keys = slice(t if self.config.causal else None)  # causal, a global token sees only such
                 q, k, v = q[:, :, :t], k[:, :, keys], v[:, :, keys]
             tensors = (*tensors, *self.global_inputs(q, k, v))
-        return self.finish(on_real_tokens(self._attend, tensors, key_padding_mask))
+        return self.finish(windows.on_real_tokens(self._attend, tensors, key_padding_mask))
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, *rest: Tensor) -> Tensor:
         """The output for real tokens at the front; ``rest`` ends with their number."""
@@ -179,20 +164,20 @@ class LongformerAttention(Attention):
         n, device = q.shape[2], q.device
         size = self._block(n)
         before, after = (min(side, n) for side in self.config.reach)
-        q_BHGCD = blocks(q * self.config.head_dim**-0.5, size)
-        rank_GS = key_ranks(q_BHGCD.shape[2], size, before, after, device)
-        distance_CS = distances(size, before, after, device)
+        q_BHGCD = windows.blocks(q * self.config.head_dim**-0.5, size)
+        rank_GS = windows.key_ranks(q_BHGCD.shape[2], size, before, after, device)
+        distance_CS = windows.distances(size, before, after, device)
         near_CS = (distance_CS <= before) & (distance_CS >= -after)
         there_BGS = (rank_GS >= t) & (rank_GS < count_B[:, None, None])  # a global key has a column of its own
         allowed = there_BGS[:, None, :, None, :] & near_CS
-        scores = q_BHGCD @ neighbourhoods(k, size, before, after).mT
+        scores = q_BHGCD @ windows.neighbourhoods(k, size, before, after).mT
         if t:
             first_BT = torch.arange(t, device=device) < count_B[:, None]
             first = first_BT[:, None, None, None, :].expand(-1, -1, *allowed.shape[2:4], -1)
             scores = torch.cat([q_BHGCD @ k[:, :, None, :t].mT, scores], dim=-1)
             allowed = torch.cat([first, allowed], dim=-1)
         p = self.dropout(masked_softmax(scores, allowed))
-        o = p[..., t:] @ neighbourhoods(v, size, before, after)
+        o = p[..., t:] @ windows.neighbourhoods(v, size, before, after)
         if t:
             o = o + p[..., :t] @ v[:, :, None, :t]
         return o.flatten(2, 3)[:, :, :n]

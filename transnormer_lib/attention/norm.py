@@ -44,7 +44,7 @@ class NormConfig(UnscaledLinearConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_norm(self.norm, self.eps, self.eps_placement)
+        check_norm(self.norm, self.eps_placement)
 
 
 @register("norm", NormConfig)
@@ -56,7 +56,6 @@ class NormAttention(UnscaledLinearAttention):
         title="NormAttention",
         time="N·D²",
         memory="N·D + N/C·D²",
-        memory_growth="linear",
         source="Qin et al., 2022, arXiv:2210.10340, Eq. 14",
         oracle="loops over tokens in plain Python",
     )
@@ -65,9 +64,7 @@ class NormAttention(UnscaledLinearAttention):
         super().__init__(config)
         size = config.head_dim * (config.heads if config.norm_over == "embedding" else 1)
         self.norm = build_norm(config.norm, size, config.eps, config.eps_placement, config.affine)
-
-    def kernel_norm(self) -> str:
-        return self.config.norm_over if self.config.norm == "rms" else "none"
+        self.kernel_norm = config.norm_over if config.norm == "rms" else "none"
 
     def kernel_options(self, device: torch.device) -> dict[str, Any]:
         options = super().kernel_options(device)

@@ -95,11 +95,9 @@ def layer_norm(x: Tensor, eps: float = 1e-5) -> Tensor:
     return F.layer_norm(widen(x), x.shape[-1:], eps=eps).to(x.dtype)
 
 
-def check_norm(name: str, eps: float, eps_placement: str) -> None:
-    """Refuse a norm that ``build_norm`` cannot make: ValueError with the field, its value and the rule."""
+def check_norm(name: str, eps_placement: str) -> None:
+    """Refuse an unknown norm, and one whose ε cannot be outside the root: ValueError."""
     check_choice("norm", name, NormName)
-    check_positive("eps", eps)
-    check_choice("eps_placement", eps_placement, EpsPlacement)
     if name != "rms" and eps_placement == "outside":
         raise ValueError(f"eps_placement='outside': only norm='rms' has this form, not norm={name!r}")
 
@@ -115,17 +113,27 @@ class KeepsFloat32(nn.Module):
         return super()._apply(wide, recurse)
 
 
-class ScaleNorm(nn.Module):
+class _Norm(nn.Module):
+    """Base of the norms over a last dimension of ``size``, with a gain if ``affine``."""
+
+    def __init__(self, size: int, eps: float, affine: bool, gain: Tensor) -> None:
+        super().__init__()
+        check_positive("eps", eps)
+        self.size, self.eps = size, eps
+        self.gain = nn.Parameter(gain) if affine else None
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, eps={self.eps}, affine={self.gain is not None}"
+
+
+class ScaleNorm(_Norm):
     """g·x / max(‖x‖, ε) over a last dimension of ``size`` (Nguyen & Salazar, 2019): one number g for all entries.
 
     g is initially sqrt(``size``), which gives the result RMSNorm's size, and learned if ``affine``.
     """
 
     def __init__(self, size: int, eps: float = 1e-8, affine: bool = False) -> None:
-        super().__init__()
-        check_norm("scale", eps, "inside")
-        self.size, self.eps = size, eps
-        self.gain = nn.Parameter(torch.tensor(size**0.5)) if affine else None
+        super().__init__(size, eps, affine, torch.tensor(size**0.5))
 
     def forward(self, x: Tensor) -> Tensor:
         wide = widen(x)
@@ -134,20 +142,16 @@ class ScaleNorm(nn.Module):
         gain = self.size**0.5 if self.gain is None else widen(self.gain)
         return (wide * (gain / length)).to(x.dtype)
 
-    def extra_repr(self) -> str:
-        return f"{self.size}, eps={self.eps}, affine={self.gain is not None}"
 
-
-class RMSNorm(nn.Module):
+class RMSNorm(_Norm):
     """``rms_norm`` over a last dimension of ``size``, with a gain (initially ones) if ``affine``."""
 
     def __init__(
         self, size: int, eps: float = 1e-8, eps_placement: EpsPlacement = "inside", affine: bool = False
     ) -> None:
-        super().__init__()
-        check_norm("rms", eps, eps_placement)
-        self.size, self.eps, self.eps_placement = size, eps, eps_placement
-        self.gain = nn.Parameter(torch.ones(size)) if affine else None
+        check_choice("eps_placement", eps_placement, EpsPlacement)
+        super().__init__(size, eps, affine, torch.ones(size))
+        self.eps_placement = eps_placement
 
     def forward(self, x: Tensor) -> Tensor:
         if self.gain is None:
@@ -155,18 +159,14 @@ class RMSNorm(nn.Module):
         return (rms_norm(widen(x), self.eps, self.eps_placement) * self.gain).to(x.dtype)
 
     def extra_repr(self) -> str:
-        affine = self.gain is not None
-        return f"{self.size}, eps={self.eps}, eps_placement={self.eps_placement!r}, affine={affine}"
+        return f"{super().extra_repr()}, eps_placement={self.eps_placement!r}"
 
 
-class LayerNorm(nn.Module):
+class LayerNorm(_Norm):
     """``layer_norm`` over a last dimension of ``size``, with gain (1) and bias (0) if ``affine``."""
 
     def __init__(self, size: int, eps: float = 1e-5, affine: bool = False) -> None:
-        super().__init__()
-        check_norm("layer", eps, "inside")
-        self.size, self.eps = size, eps
-        self.gain = nn.Parameter(torch.ones(size)) if affine else None
+        super().__init__(size, eps, affine, torch.ones(size))
         self.bias = nn.Parameter(torch.zeros(size)) if affine else None
 
     def reset_parameters(self) -> None:
@@ -181,24 +181,21 @@ class LayerNorm(nn.Module):
         wide = F.layer_norm(widen(x), (self.size,), widen(self.gain), widen(self.bias), self.eps)
         return wide.to(x.dtype)
 
-    def extra_repr(self) -> str:
-        return f"{self.size}, eps={self.eps}, affine={self.gain is not None}"
-
 
 def build_norm(
     name: NormName, size: int, eps: float, eps_placement: EpsPlacement = "inside", affine: bool = False
 ) -> nn.Module:
     """The norm called ``name`` over a last dimension of ``size``."""
-    check_norm(name, eps, eps_placement)
+    check_norm(name, eps_placement)
     if name == "rms":
         return RMSNorm(size, eps, eps_placement, affine)
     return (LayerNorm if name == "layer" else ScaleNorm)(size, eps, affine)
 
 
-def over_embedding(norm: nn.Module, t: Tensor) -> Tensor:
-    """``norm`` on the concatenated heads of t [B, H, N, D]; the result has the same shape.
+def over_embedding(function: Callable[[Tensor], Tensor], t: Tensor) -> Tensor:
+    """``function``, such as a norm, of the concatenated heads of t [B, H, N, D]; the result has the same shape.
 
     It is a view of a tensor laid out [B, N, H, D], so that merging the heads afterwards copies nothing.
     """
     h, d = t.shape[1], t.shape[3]
-    return norm(t.transpose(1, 2).flatten(2)).unflatten(-1, (h, d)).transpose(1, 2)
+    return function(t.transpose(1, 2).flatten(2)).unflatten(-1, (h, d)).transpose(1, 2)

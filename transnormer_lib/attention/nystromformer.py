@@ -23,18 +23,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transnormer_lib.attention import landmarks
 from transnormer_lib.attention.interface import About, Attention, AttentionConfig
-from transnormer_lib.attention.landmarks import (
-    NormsOf,
-    column_norm,
-    mean_of_segments,
-    real_tokens,
-    row_norm,
-    schulz_flops,
-    schulz_inverse,
-    segment_means,
-    sequence_by_sequence,
-)
+from transnormer_lib.attention.landmarks import NormsOf
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
@@ -42,14 +33,12 @@ from transnormer_lib.attention.softmax import masked_softmax
 
 @dataclass(frozen=True)
 class NystromformerConfig(AttentionConfig):
-    """Nyströmformer attention."""
-
     causal_refusal: ClassVar[str] = "Nyströmformer's landmarks are means over the whole sequence"
 
     landmarks: int = 128  # M; Long Range Arena harness: 128, the paper's language model: 64
     iterations: int = 6  # of the pseudo-inverse; the paper: 6
     conv_kernel: int | None = 33  # W, odd; None: no convolution, as in the Long Range Arena harness
-    norms_of: NormsOf = "matrix"  # what scales the iteration's first guess; released: batch, one number for all of it
+    norms_of: NormsOf = "matrix"  # what scales the iteration's first guess; released: batch
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,7 +58,6 @@ class Nystromformer(Attention):
         title="Nyströmformer",
         time="N·landmarks·D + landmarks³",
         memory="N·landmarks",
-        memory_growth="linear",
         source="Xiong et al., 2021, arXiv:2102.03902, Eq. 13 and 14",
         oracle="transformers, NystromformerSelfAttention; nystrom-attention 0.0.14, NystromAttention",
     )
@@ -88,13 +76,13 @@ class Nystromformer(Attention):
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         q, k = self.rotated(q, k)
-        real_BN, m, root = real_tokens(allowed, q), self.config.landmarks, self.config.head_dim**0.5
+        real_BN, m, root = landmarks.real_tokens(allowed, q), self.config.landmarks, self.config.head_dim**0.5
 
         def softmax(x: Tensor, y: Tensor) -> Tensor:
             return torch.softmax(x @ y.mT / root, dim=-1)
 
         def between_landmarks(q: Tensor, k: Tensor) -> Tensor:
-            return softmax(mean_of_segments(m, q), mean_of_segments(m, k))
+            return softmax(landmarks.mean_of_segments(m, q), landmarks.mean_of_segments(m, k))
 
         bound: Tensor | None = None
         if self.config.norms_of == "batch":
@@ -102,16 +90,16 @@ class Nystromformer(Attention):
                 between_landmarks(q[i][:, real], k[i][:, real]) for i, real in enumerate(real_BN) if bool(real.any())
             ]
             if each:
-                bound = torch.stack([column_norm(a).amax() for a in each]).amax()  # their ‖·‖∞ are all 1
+                bound = torch.stack([landmarks.column_norm(a).amax() for a in each]).amax()  # their ‖·‖∞ are all 1
 
         def approximation(q: Tensor, k: Tensor) -> Tensor:
-            q_m, k_m, a = mean_of_segments(m, q), mean_of_segments(m, k), between_landmarks(q, k)
-            a_inverse = schulz_inverse(
-                a, column_norm(a) * row_norm(a) if bound is None else bound, self.config.iterations
+            q_m, k_m, a = landmarks.mean_of_segments(m, q), landmarks.mean_of_segments(m, k), between_landmarks(q, k)
+            a_inverse = landmarks.schulz_inverse(
+                a, landmarks.column_norm(a) * landmarks.row_norm(a) if bound is None else bound, self.config.iterations
             )
             return softmax(q, k_m) @ a_inverse @ softmax(q_m, k)
 
-        matrix = sequence_by_sequence(approximation, q, k, real_BN)
+        matrix = landmarks.sequence_by_sequence(approximation, q, k, real_BN)
         if self.conv_HW is not None:
             place = torch.arange(q.shape[2], device=q.device)
             tap = place[None, :] - place[:, None] + self.conv_HW.shape[1] // 2  # the kernel's entry between i and j
@@ -124,7 +112,7 @@ class Nystromformer(Attention):
         q, k = self.rotated(widen(q), widen(k))
         v = widen(v)
         q, k = q * self.config.head_dim**-0.25, k * self.config.head_dim**-0.25
-        means, is_landmark = segment_means(self.config.landmarks, key_padding_mask, q)
+        means, is_landmark = landmarks.segment_means(self.config.landmarks, key_padding_mask, q)
         means = means[:, None]  # the same for all heads
         q_BHMD, k_BHMD = means @ q, means @ k
         columns = both = keys = None
@@ -132,10 +120,10 @@ class Nystromformer(Attention):
             columns = is_landmark[:, None, None, :]
             both, keys = columns & columns.mT, columns.mT & ~key_padding_mask[:, None, None, :]
         a = masked_softmax(q_BHMD @ k_BHMD.mT, both)
-        bound = column_norm(a) * row_norm(a)
+        bound = landmarks.column_norm(a) * landmarks.row_norm(a)
         if self.config.norms_of == "batch":
             bound = bound.amax()
-        a_inverse = schulz_inverse(a, bound, self.config.iterations)
+        a_inverse = landmarks.schulz_inverse(a, bound, self.config.iterations)
         seen_BHMD = a_inverse @ (masked_softmax(q_BHMD @ k.mT, keys) @ v)
         o = masked_softmax(q @ k_BHMD.mT, columns) @ seen_BHMD
         if self.conv_HW is not None:
@@ -146,5 +134,5 @@ class Nystromformer(Attention):
     def head_flops(self, length: int) -> int:
         n, d, m = length, self.config.head_dim, min(self.config.landmarks, length)
         # Four products of N·M·D, two segment means, and the products between landmarks.
-        products = 12 * n * m * d + 4 * m * m * d + schulz_flops(m, self.config.iterations)
+        products = 12 * n * m * d + 4 * m * m * d + landmarks.schulz_flops(m, self.config.iterations)
         return products + 2 * n * d * (self.config.conv_kernel or 0)

@@ -77,7 +77,6 @@ class PerformerAttention(FeatureAttention):
         title="Performer (FAVOR+)",
         time="N·features·D",
         memory="N·features + N/C·features·D",
-        memory_growth="linear",
         source="Choromanski et al., 2021, arXiv:2009.14794, Eq. 4 and 5",
         oracle="performer-pytorch, FastAttention",
     )
@@ -85,6 +84,7 @@ class PerformerAttention(FeatureAttention):
     def __init__(self, config: PerformerConfig) -> None:
         super().__init__(config)
         shape = (config.features, config.head_dim)
+        self.feature_count = config.features
         self.projection = RandomProjection(shape, config.redraw_interval, config.orthogonal, config.row_norms)
         self.softmax_kernel = config.kernel == "softmax"
         self.eps = config.eps if config.eps is not None else (1e-4 if self.softmax_kernel else 1e-3)
@@ -92,13 +92,6 @@ class PerformerAttention(FeatureAttention):
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         self.projection.reset_parameters(generator)
-
-    def begin(self) -> None:
-        if self.training:
-            self.projection.passed()
-
-    def feature_count(self) -> int:
-        return self.config.features
 
     def query_features(self, q: Tensor, start: int) -> Tensor:
         along, half_square = projected(q, widen(self.projection.omega))

@@ -25,9 +25,9 @@ def by_query_blocks(form: Callable[[slice], Tensor], queries: Tensor, block_size
     if not torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():  # which cannot checkpoint
         return torch.cat([form(block) for block in blocks], dim=-2)
 
-    def again(block: slice, _: Tensor) -> Tensor:
-        return form(block)
-
     # The queries are an argument so that checkpoint restores their device's random state.
-    outputs = [checkpoint(again, block, queries, use_reentrant=False, preserve_rng_state=random) for block in blocks]
+    outputs = [
+        checkpoint(lambda block, _: form(block), block, queries, use_reentrant=False, preserve_rng_state=random)
+        for block in blocks
+    ]
     return torch.cat(outputs, dim=-2)

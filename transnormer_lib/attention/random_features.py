@@ -57,11 +57,7 @@ class RandomProjection(KeepsFloat32):
     passes: Tensor
 
     def __init__(
-        self,
-        shape: tuple[int, ...],
-        redraw_interval: int | None,
-        orthogonal: bool = False,
-        row_norms: RowNorms = "chi",
+        self, shape: tuple[int, ...], redraw_interval: int | None, orthogonal: bool = False, row_norms: RowNorms = "chi"
     ) -> None:
         super().__init__()
         self.shape, self.redraw_interval = shape, redraw_interval
@@ -118,7 +114,3 @@ class RandomProjection(KeepsFloat32):
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(state_dict, *args, **kwargs)
         self._counts = None
-
-    def extra_repr(self) -> str:
-        rows = f"orthogonal, {self.row_norms}" if self.orthogonal else "independent"
-        return f"{self.shape}, {rows}, redraw_interval={self.redraw_interval}"

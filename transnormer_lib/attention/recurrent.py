@@ -61,12 +61,6 @@ def append(state: State, k_BH1D: Tensor, v_BH1E: Tensor, position: int) -> tuple
     return {"keys": keys, "values": values}, keys[:, :, seen], values[:, :, seen]
 
 
-def check_causal(causal: bool) -> None:
-    """Refuse a recurrent form where a token sees later ones."""
-    if not causal:
-        raise ValueError("causal=False: only a causal mechanism has a recurrent form")
-
-
 def check_step(heads: int, head_dim: int, q_BHD: Tensor, k_BHD: Tensor, v_BHD: Tensor) -> None:
     """Refuse q, k, v of one token that do not fit the config or each other: ValueError in one line."""
     for name, x in (("q", q_BHD), ("k", k_BHD), ("v", v_BHD)):
@@ -87,20 +81,12 @@ def check_state(state: State, shapes: StateShapes, dtype: torch.dtype, name_of_x
         raise ValueError(f"state['position']={position}: must be the number of tokens read, an int64 scalar")
     for name, shape in shapes.items():
         held, expected = state[name], (*x.shape[:-1], *shape)
-        fits = len(held.shape) == len(expected) and all(
-            size in (there, GROWS) for there, size in zip(held.shape, expected, strict=True)
-        )
-        if not fits:
-            sizes = ", ".join("any" if size == GROWS else str(size) for size in expected)
-            raise ValueError(
-                f"state[{name!r}].shape={tuple(held.shape)}: must be ({sizes}) for {name_of_x}.shape={tuple(x.shape)}"
-            )
+        what = f"state[{name!r}].shape={tuple(held.shape)}: "
+        sizes = [there if size == GROWS else size for there, size in zip(held.shape, expected, strict=False)]
+        if tuple(held.shape) != tuple(sizes) or len(sizes) != len(expected):
+            wanted = ", ".join("any" if size == GROWS else str(size) for size in expected)
+            raise ValueError(f"{what}must be ({wanted}) for {name_of_x}.shape={tuple(x.shape)}")
         if GROWS in shape and held.shape[2] < position:
-            raise ValueError(
-                f"state[{name!r}].shape={tuple(held.shape)}: has no room for state['position']={position} tokens"
-            )
+            raise ValueError(f"{what}has no room for state['position']={position} tokens")
         if held.dtype != dtype or held.device != x.device:
-            raise ValueError(
-                f"state[{name!r}] is {held.dtype} on {held.device}: must be {dtype} on {x.device}, "
-                f"as for {name_of_x} of {x.dtype}"
-            )
+            raise ValueError(f"state[{name!r}] is {held.dtype} on {held.device}: must be {dtype} on {x.device}")

@@ -87,7 +87,6 @@ class ReformerAttention(KeepsFloat32, Attention):
         title="Reformer (LSH)",
         time="R·N·(b + m)·D",
         memory="R·N·m",
-        memory_growth="linear",
         source="Kitaev et al., 2020, arXiv:2001.04451, Section 2 and Appendix A",
         oracle="transformers' LSHSelfAttention; reformer-pytorch's LSHAttention",
     )

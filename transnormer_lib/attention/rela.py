@@ -18,12 +18,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from transnormer_lib.attention.cached import CachedAttention
 from transnormer_lib.attention.interface import About, AttentionConfig
 from transnormer_lib.attention.norm import magnitude_weights
 from transnormer_lib.attention.norms import RMSNorm, over_embedding, widen
 from transnormer_lib.attention.query_blocks import by_query_blocks
 from transnormer_lib.attention.registry import register
+from transnormer_lib.attention.softmax import CachedAttention
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,6 @@ class ReLAttention(CachedAttention):
         title="ReLA",
         time="N²·D",
         memory="C·N",
-        memory_growth="linear",
         source="Zhang et al., 2021, arXiv:2104.07012, Section 3",
         oracle="loops over tokens in plain Python; DiagAttention with one block",
     )

@@ -38,8 +38,6 @@ _SHORTEST = 1e-3  # a shorter vector is divided by this instead, and its gradien
 
 @dataclass(frozen=True)
 class RFAConfig(AttentionConfig):
-    """Random Feature Attention."""
-
     features: int = 64  # M, of which there are 2M features; as released
     redraw_interval: int | None = 1  # training steps per draw of w̃; None: never redrawn
     denominator_floor: float = 1.0  # Δ_i, made of features scaled by 0.1, is clamped from below at this; as released
@@ -54,13 +52,13 @@ class RFAAttention(FeatureAttention):
         title="Random Feature Attention",
         time="N·features·D",
         memory="N·features + N/C·features·D",
-        memory_growth="linear",
         source="Peng et al., 2021, arXiv:2103.02143, Eq. 4 to 6",
         oracle="the equations as loops over tokens in plain Python",
     )
 
     def __init__(self, config: RFAConfig) -> None:
         super().__init__(config)
+        self.feature_count = 2 * config.features
         self.projection = RandomProjection((config.heads, config.features, config.head_dim), config.redraw_interval)
         self.sigma_HD = nn.Parameter(torch.ones(config.heads, config.head_dim))
         self.floor = config.denominator_floor
@@ -71,24 +69,11 @@ class RFAAttention(FeatureAttention):
         self.projection.reset_parameters(generator)
         self.sigma_HD.fill_(1.0)
 
-    def begin(self) -> None:
-        if self.training:
-            self.projection.passed()
-
-    def feature_count(self) -> int:
-        return 2 * self.config.features
-
-    def _features(self, x: Tensor) -> Tensor:
-        x = x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp(min=_SHORTEST)
+    def query_features(self, q: Tensor, start: int) -> Tensor:
+        x = q / torch.linalg.vector_norm(q, dim=-1, keepdim=True).clamp(min=_SHORTEST)
         w_HMD = widen(self.sigma_HD).to(x.dtype)[:, None] * widen(self.projection.omega).to(x.dtype)
         along = x @ w_HMD.mT
         return FEATURE_SCALE * torch.cat([along.sin(), along.cos()], -1)
-
-    def query_features(self, q: Tensor, start: int) -> Tensor:
-        return self._features(q)
-
-    def key_features(self, k: Tensor, start: int) -> Tensor:
-        return self._features(k)
 
     def feature_flops(self, length: int) -> int:
         return 4 * length * self.config.features * self.config.head_dim

@@ -86,9 +86,6 @@ class Rotary(KeepsFloat32):
         angles = positions_N.double()[:, None] * self.angles(positions_N.device).double()
         return torch.complex(angles.cos().to(dtype), angles.sin().to(dtype))
 
-    def extra_repr(self) -> str:
-        return f"{self.head_dim}, learned={self.learned}"
-
 
 def _rotated(x: Tensor, phases: Tensor) -> Tensor:
     """x [..., N, D] with its neighbouring pairs as complex numbers times phases [N, D/2]."""
@@ -96,8 +93,3 @@ def _rotated(x: Tensor, phases: Tensor) -> Tensor:
     if any(step % 2 for step in pairs.stride()[:-1]) or pairs.stride(-1) != 1 or pairs.storage_offset() % 2:
         pairs = pairs.clone(memory_format=torch.contiguous_format)  # no pair may start at an odd place in memory
     return torch.view_as_real(torch.view_as_complex(pairs) * phases).flatten(-2)
-
-
-def build_rotary(rotary: RotaryName, head_dim: int) -> Rotary | None:
-    """The rotation called ``rotary``; None for ``none``."""
-    return None if rotary == "none" else Rotary(head_dim, learned=rotary == "lrpe")

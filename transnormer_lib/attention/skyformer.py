@@ -23,16 +23,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from transnormer_lib.attention import landmarks, windows
 from transnormer_lib.attention.interface import About, Attention, AttentionConfig
-from transnormer_lib.attention.landmarks import (
-    NormsOf,
-    column_norm,
-    ranks_and_counts,
-    real_tokens,
-    schulz_flops,
-    schulz_inverse,
-    sequence_by_sequence,
-)
+from transnormer_lib.attention.landmarks import NormsOf
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.registry import register
 
@@ -52,8 +45,6 @@ def gaussian_of_differences(x: Tensor, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class KernelizedConfig(AttentionConfig):
-    """Kernelized attention."""
-
     causal_refusal: ClassVar[str] = "kernelized attention is published without a causal form"
 
     dropout: float = 0.0  # of the kernel matrix, in training; Long Range Arena harness: 0.1
@@ -88,14 +79,12 @@ class Kernelized(Attention):
 
 @dataclass(frozen=True)
 class SkyformerConfig(AttentionConfig):
-    """Skyformer attention."""
-
     causal_refusal: ClassVar[str] = "Skyformer's landmarks come from the whole sequence"
 
     landmarks: int = 128  # 2 M, half of them queries, half keys; Long Range Arena harness: 128
     iterations: int = 6  # of the pseudo-inverse; released: 6
     ridge: float = 0.1  # γ, added to the diagonal before the inverse; released: 0.1
-    norms_of: NormsOf = "matrix"  # what scales the iteration's first guess; released: batch, one number for all of it
+    norms_of: NormsOf = "matrix"  # what scales the iteration's first guess; released: batch
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,7 +104,6 @@ class Skyformer(Attention):
         title="Skyformer",
         time="N·landmarks·D + landmarks³",
         memory="N·landmarks",
-        memory_growth="linear",
         source="Chen et al., 2021, arXiv:2111.00035, Section 4.2 and Lemma 3",
         oracle="the same formula with torch.linalg.pinv, tokens one by one",
     )
@@ -127,7 +115,7 @@ class Skyformer(Attention):
         """
         b, n, device = like.shape[0], like.shape[2], like.device
         m = min(self.config.landmarks // 2, n)
-        _, count = ranks_and_counts(key_padding_mask, n, device)
+        count = windows.counts(n, key_padding_mask, device)[:, None]
         at = torch.arange(m, device=device)
         is_landmark = (at < count).expand(b, -1)
         if self.training:
@@ -144,7 +132,7 @@ class Skyformer(Attention):
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         q, k = self.rotated(q, k)
-        real_BN = real_tokens(allowed, q)
+        real_BN = landmarks.real_tokens(allowed, q)
         places_B2M, is_landmark_BM = self.places(None if allowed is None else ~real_BN, q)
         rank_BN = real_BN.long().cumsum(1) - 1  # from a place in the sequence to its index among the real tokens
 
@@ -164,14 +152,16 @@ class Skyformer(Attention):
                 scaled(q[i][:, real_BN[i]], k[i][:, real_BN[i]], places_B2M[i], is_landmark_BM[i], rank_BN[i])[1]
                 for i in rows
             ]
-            bound = torch.stack([column_norm(m).amax() for m in each]).amax() if each else None
+            bound = torch.stack([landmarks.column_norm(m).amax() for m in each]).amax() if each else None
 
-        def approximation(q: Tensor, k: Tensor, *landmarks: Tensor) -> Tensor:
-            x, m, root = scaled(q, k, *landmarks)
-            inverse = schulz_inverse(m, column_norm(m) if bound is None else bound, self.config.iterations)
+        def approximation(q: Tensor, k: Tensor, *chosen: Tensor) -> Tensor:
+            x, m, root = scaled(q, k, *chosen)
+            inverse = landmarks.schulz_inverse(
+                m, landmarks.column_norm(m) if bound is None else bound, self.config.iterations
+            )
             return gaussian_of_differences(q, x) @ (root * inverse * root.mT) @ gaussian_of_differences(x, k)
 
-        return sequence_by_sequence(approximation, q, k, real_BN, places_B2M, is_landmark_BM, rank_BN)
+        return landmarks.sequence_by_sequence(approximation, q, k, real_BN, places_B2M, is_landmark_BM, rank_BN)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k = self.rotated(widen(q), widen(k))
@@ -187,13 +177,13 @@ class Skyformer(Attention):
         # A landmark's row sums to at least γ; the clamp is for rows of zeros, which are no landmarks.
         root = m.sum(-1, keepdim=True).clamp(min=0.5 * self.config.ridge).rsqrt()
         m = root * m * root.mT
-        bound = column_norm(m)
+        bound = landmarks.column_norm(m)
         if self.config.norms_of == "batch":
             bound = bound.amax()
-        inverse = schulz_inverse(m, bound, self.config.iterations)
+        inverse = landmarks.schulz_inverse(m, bound, self.config.iterations)
         return query_kernel @ (root * (inverse @ (root * (key_kernel @ widen(v)))))
 
     def head_flops(self, length: int) -> int:
         n, d = length, self.config.head_dim
         m = 2 * min(self.config.landmarks // 2, length)
-        return 8 * n * m * d + 4 * m * m * d + schulz_flops(m, self.config.iterations)
+        return 8 * n * m * d + 4 * m * m * d + landmarks.schulz_flops(m, self.config.iterations)

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transnormer_lib.attention.cached import CachedAttention
-from transnormer_lib.attention.interface import About, AttentionConfig
+from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.recurrent import State, StateShapes, append, cache_of, cache_shapes
 from transnormer_lib.attention.registry import register
 
 
@@ -27,10 +27,31 @@ def masked_softmax(s: Tensor, allowed: Tensor | None) -> Tensor:
     return p.masked_fill(~allowed, 0.0)
 
 
+class CachedAttention(Attention):
+    """Base of mechanisms whose recurrent form caches every key and value; a subclass writes ``over_cache``."""
+
+    def over_cache(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """The output [B, H, 1, D] of the last of L tokens, for its rotated query, all rotated keys and all values."""
+        raise NotImplementedError
+
+    def state_shapes(self) -> StateShapes:
+        return cache_shapes(self.config.head_dim, self.config.head_dim)
+
+    def state_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        return dtype  # nothing is summed in it
+
+    def state_after(self, k: Tensor, v: Tensor) -> State:
+        (k,) = self.rotated(k)
+        return cache_of(k, v)
+
+    def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
+        q, k = self.rotated(q, k, start=position)
+        after, keys, values = append(state, k, v, position)
+        return self.over_cache(q, keys, values), after
+
+
 @dataclass(frozen=True)
 class SoftmaxConfig(AttentionConfig):
-    """Softmax attention."""
-
     dropout: float = 0.0  # of the attention matrix, in training
 
 
@@ -49,7 +70,6 @@ class SoftmaxAttention(CachedAttention):
         title="Softmax attention",
         time="N²·D",
         memory="N",
-        memory_growth="linear",
         source="Vaswani et al., 2017, arXiv:1706.03762, Eq. 1",
         oracle="loops over tokens in plain Python; PyTorch's scaled_dot_product_attention is the fast form itself",
     )

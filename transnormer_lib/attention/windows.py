@@ -22,6 +22,11 @@ def ranks(n: int, key_padding_mask: Tensor | None, device: torch.device) -> Tens
     return real_BN.cumsum(1) - real_BN
 
 
+def counts(n: int, key_padding_mask: Tensor | None, device: torch.device) -> Tensor:
+    """The number of each sequence's real tokens, [B]."""
+    return torch.full((1,), n, device=device) if key_padding_mask is None else (~key_padding_mask).sum(1)
+
+
 def real_pairs(n: int, key_padding_mask: Tensor | None, device: torch.device) -> Tensor:
     """[B, 1, N, N]: True where query and key are both real."""
     if key_padding_mask is None:
@@ -38,14 +43,13 @@ def on_real_tokens(
     ``count_B`` is the number of real tokens; zeros follow them. The result [B, H, N, D] is put back in place, zero on
     padding.
     """
-    x = tensors[0]
+    count_B = counts(tensors[0].shape[2], key_padding_mask, tensors[0].device)
     if key_padding_mask is None:
-        return compute(*tensors, torch.full((1,), x.shape[2], device=x.device))
+        return compute(*tensors, count_B)
     padding_B1N1 = key_padding_mask[:, None, :, None]
     order_BN = key_padding_mask.byte().argsort(dim=1, stable=True)
     packed = [_taken(t.masked_fill(padding_B1N1, 0.0), order_BN) for t in tensors]
-    o = compute(*packed, (~key_padding_mask).sum(1))
-    return _taken(o, order_BN.argsort(dim=1)).masked_fill(padding_B1N1, 0.0)
+    return _taken(compute(*packed, count_B), order_BN.argsort(dim=1)).masked_fill(padding_B1N1, 0.0)
 
 
 def _taken(x: Tensor, order_BN: Tensor) -> Tensor:
