@@ -59,9 +59,8 @@ class AttentionBlock(Mechanism):
     def forward(self, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """y [B, N, D] for x [B, N, D].
 
-        ``key_padding_mask`` [B, N] is True on padding. Such a token contributes nothing to any output, whatever its
-        content; y at padded places means nothing. Raises ValueError or TypeError if shapes, dtypes or the mask do not
-        fit.
+        ``key_padding_mask`` [B, N] is True on padding, which contributes nothing to any output; y there means nothing.
+        Raises ValueError or TypeError if shapes, dtypes or the mask do not fit.
         """
         x = self._without_padding(x, key_padding_mask)
         return self.branch(x, key_padding_mask, self.config.impl == "reference")[0]

@@ -17,8 +17,7 @@ The backward pass recomputes everything from q, k and v except the output, one n
 That takes a sixth more products than autograd and is faster, because a 64 × 64 product runs at half speed on operands
 from main memory, and allocating a large tensor costs as much as filling it. Second derivatives use the plain form.
 
-Shapes: B batch, H heads, N length, D dimension of q and k, E dimension of v, T tokens of a block, C of a chunk,
-M = B·H rows of a block, G chunks of it.
+Shapes: B batch, H heads, N length, D of q and k, E of v, T tokens of a block, C of a chunk, M = B·H, G chunks.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -2,14 +2,13 @@
 
     t_i = Σ_{j ≤ i} (q_i · k_j) v_j          z_i = Σ_{j ≤ i} q_i · k_j
 
-Shapes: B batch, H heads, N length, D dimension of q and k, E dimension of v, C tokens per chunk, G chunks,
-M = B·H.
-
 Inside a chunk the product is a masked C × C matrix; all earlier chunks enter through the exclusive prefix sum of their
 states K^T V [D, E]. Memory is N·C + (N/C)·D·E per head.
 
 On a CPU the product runs block by block, with its own backward pass (``blockwise``). This file's plain composition of
 PyTorch operations serves other devices, torch.func, torch.compile and second derivatives.
+
+Shapes: B batch, H heads, N length, D of q and k, E of v, C tokens per chunk, G chunks, M = B·H.
 """
 
 import torch

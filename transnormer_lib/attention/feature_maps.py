@@ -45,12 +45,7 @@ def one_plus_elu(x: Tensor) -> Tensor:
     return _OnePlusElu.apply(x) if torch.is_grad_enabled() else _OnePlusElu.forward(x)
 
 
-FEATURE_MAPS: dict[str, FeatureMap] = {
-    "elu": F.elu,
-    "1+elu": one_plus_elu,
-    "relu": F.relu,
-    "identity": lambda x: x,  # Eq. 13 as printed
-}
+FEATURE_MAPS: dict[str, FeatureMap] = {"elu": F.elu, "1+elu": one_plus_elu, "relu": F.relu, "identity": lambda x: x}
 
 
 def slope(name: str, phi_x: Tensor) -> Tensor | None:

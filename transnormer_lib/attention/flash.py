@@ -9,12 +9,11 @@ q, k (quadratic) and q', k' (linear) are four affine images of one z. In FLASH's
 chunks; if causal, only those of earlier chunks, because its own chunk's state would show it later tokens. Chunks are
 counted from the start of the padded sequence.
 
-**n.** The paper divides by the length. FLASH-pytorch's GAU also does so in causal form, where the output at i then
-depends on the number of tokens after i. The default here, ``seen``, is the number of tokens summed: the sequence's real
-tokens, or in a causal form row i's own. A then has one scale at every i and length, and no token sees the future. The
-release behind the paper's baselines (OpenNLPLab/fairseq-evo@25dd5f8) divides FLASH's states by the chunk size, so that
-their sum grows with the length, and FLASH-quad's scores by 512 or the length, if that is longer. ``divide_by`` selects
-these forms.
+**n.** The paper divides by the length, as does FLASH-pytorch's GAU in causal form, where an output then depends on the
+number of later tokens. The default here, ``seen``, is the number of tokens summed: the sequence's real tokens, or in a
+causal form row i's own, which gives A one scale at every i and length. The release behind the paper's baselines
+(OpenNLPLab/fairseq-evo@25dd5f8) divides FLASH's states by the chunk size, so that their sum grows with the length, and
+FLASH-quad's scores by 512 or a greater length. ``divide_by`` selects these forms.
 
 **b** is a table of one number per distance, as released, or the paper's form for long sequences, (R_i a)·(R_j b) with
 two vectors rotated by RoPE. FLASH-pytorch has T5's buckets instead, also a table. As above, the release divides the

@@ -97,10 +97,9 @@ class GAU(CachedBlock):
         q = q * self._factor(n_B_1)
         if self.config.normaliser.startswith("softmax"):
             p = self.config.dropout if self.training else 0.0
-            if key_padding_mask is None:
-                return F.scaled_dot_product_attention(q, k, v_BNE, dropout_p=p, is_causal=causal, scale=1.0)
-            allowed = self.allowed(q.shape[1], key_padding_mask, q.device)
-            return F.scaled_dot_product_attention(q, k, v_BNE, attn_mask=allowed, dropout_p=p, scale=1.0)
+            allowed = None if key_padding_mask is None else self.allowed(q.shape[1], key_padding_mask, q.device)
+            is_causal = causal and allowed is None
+            return F.scaled_dot_product_attention(q, k, v_BNE, allowed, dropout_p=p, is_causal=is_causal, scale=1.0)
         if key_padding_mask is not None:
             k = k.masked_fill(key_padding_mask[..., None], 0.0)  # relu(0) = 0 leaves it out of c_i as well
         matrix = (q @ k.mT).relu().square()

@@ -65,11 +65,9 @@ def budget(factor: int, n: Tensor) -> Tensor:
 class InformerAttention(KeepsFloat32, Attention):
     """ProbSparse attention. Its weights are the selected queries' softmax and the others' equal shares.
 
-    The selection is piecewise constant: gradients reach q and k through the selected queries' softmax alone.
-
-    Bidirectional, time and memory are of the order N ln N. A causal sequence may select a query at every position, but
-    selects only some c·(ln N)²/2 if the measurements come in random order; scores exist for ``chunk_size`` of them at a
-    time. There is no recurrent form: it would have to cache every query's measurement.
+    Gradients reach q and k only through the selected queries' softmax. Bidirectional, time and memory are of the order
+    N ln N. A causal sequence may select every query, but selects only some c·(ln N)²/2 if measurements come in random
+    order; scores exist for ``chunk_size`` of them at a time. A recurrence would have to cache all measurements.
     """
 
     config: InformerConfig

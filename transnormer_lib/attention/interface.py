@@ -30,16 +30,12 @@ from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.rotary import Rotary, check_even
 from transnormer_lib.choices import Rotary as RotaryName
 
-_logger = logging.getLogger("transnormer_lib.attention")
 _logged: set[tuple[str, ...]] = set()
 
 
 @dataclass(frozen=True)
 class About:
-    """Cost and source of a mechanism: one row of the table of mechanisms.
-
-    Costs are orders of the fast form, per head and sequence: N length, D head_dim, and config fields by name.
-    """
+    """One row of the table of mechanisms. Costs are the fast form's orders, per head and sequence."""
 
     title: str  # the name a reader knows it by
     time: str  # for example "N·w·D"
@@ -97,8 +93,7 @@ class AttentionConfig:
     heads: int  # H
     head_dim: int  # D
     causal: bool = False  # a query sees itself and earlier tokens only
-    # auto: triton if a kernel for the device exists, else chunked
-    impl: Literal["auto", "reference", "chunked", "triton"] = "auto"
+    impl: Literal["auto", "reference", "chunked", "triton"] = "auto"  # triton if there is a kernel, else chunked
     chunk_size: int = 64  # tokens per chunk of a causal product, or queries per block; some mechanisms ignore it
     rotary: RotaryName = "none"  # rotates queries and keys by their positions; released TransNormer: lrpe
 
@@ -320,7 +315,8 @@ def _log_once(mechanism: str, device: str, form: str, reason: str) -> None:
         return
     _logged.add((mechanism, device, form, reason))
     because = f": {reason}" if reason else ""
-    _logger.log(logging.WARNING if reason else logging.INFO, "%s on %s runs %s%s", mechanism, device, form, because)
+    level = logging.WARNING if reason else logging.INFO
+    logging.getLogger("transnormer_lib.attention").log(level, "%s on %s runs %s%s", mechanism, device, form, because)
 
 
 def without_autocast(device_type: str) -> contextlib.AbstractContextManager[Any]:

@@ -17,8 +17,8 @@ bias cancels in the softmax over tokens; the release has it and counts it. Sizes
 comparison (OpenNLPLab/fairseq-evo) and reproduce its parameters: 128.28 M for the encoder of Table 5, 159.46 M for the
 decoder of Table 4, of which 267,744 are an output bias, not part of a mechanism.
 
-Shapes: B batch, H heads, N length, D head_dim, G segments, C tokens per segment, S keys of a segment's window,
-R rank, L compressed keys that a query may see, E = H·D.
+Shapes: B batch, H heads, N length, D head_dim, G segments, C tokens and S keys of one, R rank, L compressed keys that a
+query may see, E = H·D.
 """
 
 from dataclasses import dataclass, field
@@ -41,8 +41,7 @@ class TransformerLSConfig(AttentionConfig):
 
     window: int | None = None  # w: tokens per segment, causally the last tokens; released: 8, causal 64
     rank: int | None = None  # r: compressed keys per head, causally per segment; released: 32, causal 1
-    # bidirectional: the tokens a segment sees on either side; published: w/2
-    reach: int | None = field(default=None, metadata={"least": 0})
+    reach: int | None = field(default=None, metadata={"least": 0})  # bidirectional: seen on either side; published: w/2
     segment_size: int = 32  # l, causal: tokens compressed together; released: 32
     memory: int | None = None  # causal: how far back compressed tokens are seen; None, released: 512, in whole segments
     relative_positions: bool | None = None  # None, as released: in the causal form, unless ``rotary``
@@ -88,9 +87,7 @@ class TransformerLSConfig(AttentionConfig):
     @property
     def positions_inside(self) -> bool:
         """``relative_positions`` with None replaced."""
-        if self.relative_positions is None:
-            return self.causal and self.rotary == "none"
-        return self.relative_positions
+        return self.causal and self.rotary == "none" if self.relative_positions is None else self.relative_positions
 
 
 class RelativePositions(nn.Module):

@@ -33,8 +33,7 @@ class LongformerConfig(AttentionConfig):
     """Sliding window and global tokens."""
 
     window: int = 512  # w: half of it on either side, or causally the last w tokens; published: 512
-    # first tokens that see all and are seen by all; None: one, or causally none
-    global_tokens: int | None = field(default=None, metadata={"least": 0})
+    global_tokens: int | None = field(default=None, metadata={"least": 0})  # T; None: one, or causally none
     global_projections: bool = True  # Q_g, K_g, V_g for the rows of the global tokens
     dropout: float = 0.0  # of the attention matrix, in training
 

@@ -32,10 +32,7 @@ def widen(x: Tensor) -> Tensor:
 
 
 def rms_norm(x: Tensor, eps: float = 1e-8, eps_placement: EpsPlacement = "inside") -> Tensor:
-    """Definition D.1 (``inside``) or its released variant (``outside``) over the last dimension of x.
-
-    A row of zeros gives zeros, with a finite gradient in both forms.
-    """
+    """Definition D.1 or its released variant over x's last dimension; zeros give zeros with a finite gradient."""
     # Without a recorded gradient, as in decoding, a Function costs more than what it computes.
     normalise = _RMSNorm.apply if torch.is_grad_enabled() else _RMSNorm.forward
     y, _ = normalise(widen(x), eps, eps_placement == "inside")

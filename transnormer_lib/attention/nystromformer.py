@@ -86,9 +86,8 @@ class Nystromformer(Attention):
 
         bound: Tensor | None = None
         if self.config.norms_of == "batch":
-            each = [
-                between_landmarks(q[i][:, real], k[i][:, real]) for i, real in enumerate(real_BN) if bool(real.any())
-            ]
+            rows = zip(q, k, real_BN, strict=True)
+            each = [between_landmarks(a[:, real], b[:, real]) for a, b, real in rows if bool(real.any())]
             if each:
                 bound = torch.stack([landmarks.column_norm(a).amax() for a in each]).amax()  # their ‖·‖∞ are all 1
 

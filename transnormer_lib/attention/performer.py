@@ -24,8 +24,7 @@ causal o_i is what the released form gives the last token of the sequence that e
 is a product whose state is divided by e^{c_i − c_{i−1}} from token to token, and a running sum of values.
 ``stabiliser="all-keys"`` is the released form of a causal layer.
 
-Shapes: B batch, H heads, N length, D head_dim, M features, E = D + 1 values and the denominator's one, C tokens per
-chunk, G chunks.
+Shapes: B batch, H heads, N length, D head_dim, M features, E = D + 1 (the denominator), C tokens per chunk, G chunks.
 """
 
 import math

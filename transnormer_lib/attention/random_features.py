@@ -44,11 +44,10 @@ class RandomProjection(KeepsFloat32):
     """ω as a buffer, [M, D] for all heads or [H, M, D], and the rule for redrawing it.
 
     ``advance`` counts a training step and draws a new ω after every ``redraw_interval`` steps (None: never). The new ω
-    follows from ``seed``, drawn with the first ω, and from the number of draws, so that processes that share a model
-    draw the same one. A mechanism calls ``passed`` in every forward pass in training, which advances; a trainer that
-    splits a step into several passes, or repeats one, sets ``automatic`` to False and advances itself. ω, seed and
-    counts are in the state dict, so that a resumed run draws what it would have drawn. In evaluation, and in passes
-    that activation checkpointing repeats, ω does not change.
+    follows from ``seed``, drawn with the first ω, and the number of draws, so that processes that share a model agree.
+    Every forward pass in training calls ``passed``, which advances; a trainer that splits a step into several passes,
+    or repeats one, sets ``automatic`` to False and advances itself. ω, seed and counts are in the state dict, so that a
+    resumed run draws the same. In evaluation, and in passes that activation checkpointing repeats, ω does not change.
     """
 
     omega: Tensor

@@ -68,9 +68,7 @@ class ReformerConfig(AttentionConfig):
     @property
     def bucket_count(self) -> int:
         """``buckets`` with None replaced."""
-        if self.buckets is not None:
-            return self.buckets
-        return max(2, 1 << ((2 * self.max_length // self.chunk_size).bit_length() - 1))
+        return self.buckets or max(2, 1 << ((2 * self.max_length // self.chunk_size).bit_length() - 1))
 
 
 @register("reformer", ReformerConfig)

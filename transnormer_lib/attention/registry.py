@@ -78,9 +78,7 @@ def build(name: str, config: Config | Mapping[str, Any]) -> Attention | Attentio
     if isinstance(config, Mapping):
         config = _config_from(name, entry.config, config)
     if type(config) is not entry.config:
-        raise TypeError(
-            f"config={type(config).__name__}: {name!r} takes {entry.config.__name__} or a mapping of fields"
-        )
+        raise TypeError(f"config={type(config).__name__}: {name!r} takes {entry.config.__name__} or its fields")
     return entry.mechanism(config)  # type: ignore[arg-type]  # the line above has checked it
 
 

@@ -28,9 +28,8 @@ class Rotary(KeepsFloat32):
 
     ``lrpe`` has the parameter ``theta`` [D/2] in radians per token, initially 10000^(−2m/D), and the persistent
     buffer ``reflection_D``, a unit vector, drawn from torch's global random state without a generator. Both stay in
-    float32 when a model is cast to a half dtype: a position multiplies θ's error, and in bfloat16 that would be a
-    radian at a distance of some 500.
-    Raises ValueError for an odd ``head_dim``.
+    float32 when a model is cast to a half dtype: a position multiplies θ's error, in bfloat16 to a radian at a distance
+    of some 500. Raises ValueError for an odd ``head_dim``.
     """
 
     reflection_D: Tensor

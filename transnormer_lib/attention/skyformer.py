@@ -147,11 +147,8 @@ class Skyformer(Attention):
 
         bound: Tensor | None = None
         if self.config.norms_of == "batch":
-            rows = [i for i in range(len(q)) if bool(real_BN[i].any())]
-            each = [
-                scaled(q[i][:, real_BN[i]], k[i][:, real_BN[i]], places_B2M[i], is_landmark_BM[i], rank_BN[i])[1]
-                for i in rows
-            ]
+            rows = zip(q, k, real_BN, places_B2M, is_landmark_BM, rank_BN, strict=True)
+            each = [scaled(a[:, real], b[:, real], *its)[1] for a, b, real, *its in rows if bool(real.any())]
             bound = torch.stack([landmarks.column_norm(m).amax() for m in each]).amax() if each else None
 
         def approximation(q: Tensor, k: Tensor, *chosen: Tensor) -> Tensor:

@@ -15,10 +15,7 @@ from transnormer_lib.attention.registry import register
 
 
 def masked_softmax(s: Tensor, allowed: Tensor | None) -> Tensor:
-    """Softmax over the last dimension of the scores s among the allowed entries.
-
-    Entries that are not allowed are exactly zero; a row without an allowed entry is zero, not NaN.
-    """
+    """Softmax over the allowed entries of the last dimension of s; others, and rows without any, are exactly zero."""
     if allowed is None:
         return s.softmax(-1)
     # A finite fill keeps rows without a key, and their gradients, free of NaN; such a row comes out uniform
@@ -80,11 +77,9 @@ class SoftmaxAttention(CachedAttention):
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k = self.rotated(q, k)
-        p = self._dropout_p()
-        if key_padding_mask is None:
-            return F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=self.config.causal)
-        allowed = self.allowed(q.shape[2], key_padding_mask, q.device)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=p)
+        allowed = None if key_padding_mask is None else self.allowed(q.shape[2], key_padding_mask, q.device)
+        p, causal = self._dropout_p(), self.config.causal and allowed is None
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=p, is_causal=causal)
 
     def over_cache(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, keys, values, dropout_p=self._dropout_p())

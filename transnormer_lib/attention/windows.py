@@ -40,8 +40,7 @@ def on_real_tokens(
 ) -> Tensor:
     """``compute(*tensors, count_B)`` on tensors [B, H, N, D] with each sequence's real tokens in front.
 
-    ``count_B`` is the number of real tokens; zeros follow them. The result [B, H, N, D] is put back in place, zero on
-    padding.
+    ``count_B`` counts the real tokens; zeros follow them. The result [B, H, N, D] is put back, zero on padding.
     """
     count_B = counts(tensors[0].shape[2], key_padding_mask, tensors[0].device)
     if key_padding_mask is None:
