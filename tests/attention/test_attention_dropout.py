@@ -1,7 +1,5 @@
 """Dropout of the attention matrix: in training mode alone, and right on average."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from attention_cases import draw_mask, draw_qkv, make

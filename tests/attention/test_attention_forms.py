@@ -1,7 +1,5 @@
 """The forms of a mechanism agree: loops = reference = chunked, in values and gradients, in every dtype."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from attention_cases import VARIANTS, assert_within, draw_mask, draw_qkv, make, oracle, rounding_budget, shapes

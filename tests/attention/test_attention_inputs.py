@@ -1,7 +1,5 @@
 """Inputs that do not fit are refused in one line; the package's own example runs."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 

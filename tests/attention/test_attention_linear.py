@@ -1,7 +1,5 @@
 """Linear attention with and without scaling."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from attention_cases import PHIS, assert_within, draw_qkv, make, rounding_budget, shapes

@@ -1,7 +1,5 @@
 """RMSNorm, LayerNorm and ScaleNorm: definitions, the two places of eps, gains, half precision."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest

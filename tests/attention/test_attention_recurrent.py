@@ -1,7 +1,5 @@
 """The recurrent form: token by token it gives what the parallel form gives, from a state that can be put away."""
 
-from __future__ import annotations
-
 import io
 import re
 

@@ -1,7 +1,5 @@
 """Names, configs and the errors of building."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """What ``weights`` returns, by mechanism."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from attention_cases import PHIS, assert_within, draw_mask, draw_qkv, make, rounding_budget, shapes

@@ -1,7 +1,5 @@
 """The block-wise causal form is the plain composition: in values, in derivatives, and where PyTorch transforms it."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """The causal chunked product against its own formula."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """What holds for every registered mechanism, by parametrisation over the registry."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Performer, RFA and cosFormer: their estimators, weights and random draws, beside what every mechanism must hold."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

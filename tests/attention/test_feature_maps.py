@@ -1,7 +1,5 @@
 """Feature maps: values, signs and names."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """FLASH and FLASH-quad against their equations token by token, and what sets them apart."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -38,7 +36,7 @@ def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
-def turn(x: Tensor, position: int) -> Tensor:
+def rotate(x: Tensor, position: int) -> Tensor:
     """RoPE of one vector [s], pair by pair."""
     rotated = x.clone()
     for m in range(len(x) // 2):
@@ -66,13 +64,13 @@ def by_the_equations(block: AttentionBlock, x: Tensor, mask: Tensor) -> Tensor:
 
     def image(h: int, i: int) -> Tensor:
         t = block.gamma[h] * z[i] + block.beta[h]
-        return turn(t, i) if config.rope else t
+        return rotate(t, i) if config.rope else t
 
     def b(i: int, j: int) -> Tensor | float:
         if config.position_bias == "table":
             return block.table[len(block.table) // 2 + j - i]
         if config.position_bias == "rope":
-            return turn(block.bias_vectors[0], i) @ turn(block.bias_vectors[1], j)
+            return rotate(block.bias_vectors[0], i) @ rotate(block.bias_vectors[1], j)
         return 0.0
 
     rows = []

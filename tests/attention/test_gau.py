@@ -1,7 +1,5 @@
 """GAU against its equations token by token, and what each normaliser makes of the rows."""
 
-from __future__ import annotations
-
 import math
 from typing import get_args
 
@@ -9,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mechanism_cases import HEAD_DIM, HEADS, draw, holes, make
-from test_flash import close, turn
+from test_flash import close, rotate
 from torch import Tensor
 
 from transnormer_lib.attention import GAU
@@ -28,7 +26,7 @@ def by_the_equations(block: GAU, x: Tensor, mask: Tensor) -> Tensor:
     def image(h: int, i: int) -> Tensor:
         y = block.gamma[h] * t[i][4 * DIM :]
         y = y if block.beta is None else y + block.beta[h]
-        return turn(y, i) if config.rope else y
+        return rotate(y, i) if config.rope else y
 
     rows = []
     for i in range(len(x)):

@@ -1,7 +1,5 @@
 """ProbSparse attention: Algorithm 1 of the paper, its causal form, what the released one does."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

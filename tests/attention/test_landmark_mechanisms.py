@@ -1,7 +1,5 @@
 """Linformer, Nyströmformer, kernelized attention, Skyformer and LARA: what is true of each of them alone."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """MultiHeadAttention: projections around a mechanism."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

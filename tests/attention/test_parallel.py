@@ -1,7 +1,5 @@
 """ParallelAttention: several attentions in one layer, their outputs concatenated and projected."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """LSH attention: the equations of the paper, what its chunks let through, its rotations."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -3,8 +3,6 @@
 Shapes: B batch, H heads, N length, D head_dim.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 

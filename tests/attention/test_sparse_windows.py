@@ -1,7 +1,5 @@
 """Longformer, BigBird and Transformer-LS: what each computes, beside what holds for every mechanism."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -151,9 +149,9 @@ def transcribed(m, q, k, v):
             for j in near:
                 score = query @ local_k[j][a]
                 if m.relative is not None:
-                    turned = (m.relative.near_weight @ wave(i - j)).view(h, d)[a]
+                    rotated = (m.relative.near_weight @ wave(i - j)).view(h, d)[a]
                     u, u_position = m.relative.content_bias[a], m.relative.position_bias[a]
-                    score = (query + u) @ local_k[j][a] + (query + u_position) @ turned
+                    score = (query + u) @ local_k[j][a] + (query + u_position) @ rotated
                 scores.append(score)
                 values.append(local_v[j][a])
             p = torch.stack(scores).exp()
