@@ -3,8 +3,6 @@
 Shapes: B batch, H heads, N length, D head_dim.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -141,12 +139,7 @@ def oracle(attention: Attention, q: Tensor, k: Tensor, v: Tensor, mask: Tensor |
 
 
 def rounding_budget(
-    attention: Attention,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None = None,
-    eps: float | None = None,
+    attention: Attention, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     """A first-order bound, per element of o, on the difference of two forms that round every operation at
     ``eps``.

@@ -4,8 +4,6 @@ A new mechanism is tested by registering it. Only where its defaults are too lar
 need a line in ``SMALL``. Shapes: B batch, H heads, N length, D head_dim.
 """
 
-from __future__ import annotations
-
 import weakref
 from dataclasses import fields
 from typing import Any

@@ -1,7 +1,5 @@
 """The operations that a mechanism says it takes are those that PyTorch counts while it runs."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from attention_cases import NAMES, VARIANTS, make

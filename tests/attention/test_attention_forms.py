@@ -1,19 +1,8 @@
 """The forms of a mechanism agree: loops = reference = chunked, in values and gradients, in every dtype."""
 
-from __future__ import annotations
-
 import pytest
 import torch
-from attention_cases import (
-    VARIANTS,
-    assert_within,
-    draw_mask,
-    draw_qkv,
-    make,
-    oracle,
-    rounding_budget,
-    shapes,
-)
+from attention_cases import VARIANTS, assert_within, draw_mask, draw_qkv, make, oracle, rounding_budget, shapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,9 +45,7 @@ def test_each_form_equals_a_loop_over_tokens(variant, impl, n, causal, masked, s
 @each_variant
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize(
-    ("masked", "rotary"),
-    [(False, "none"), (True, "none"), (True, "lrpe")],
-    ids=["unmasked", "masked", "masked-lrpe"],
+    ("masked", "rotary"), [(False, "none"), (True, "none"), (True, "lrpe")], ids=["unmasked", "masked", "masked-lrpe"]
 )
 def test_chunked_gradient_equals_finite_differences(variant, causal, masked, rotary):
     attention = make(variant, 2, 2, chunk=3, causal=causal, impl="chunked", rotary=rotary)

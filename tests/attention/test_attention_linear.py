@@ -1,7 +1,5 @@
 """Linear attention with and without scaling."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from attention_cases import PHIS, assert_within, draw_qkv, make, rounding_budget, shapes
@@ -45,15 +43,7 @@ def test_the_denominator_is_clamped_at_its_floor(impl, causal, floor):
     q = k = torch.full((1, 1, 1, 1), 1e-4, dtype=torch.float64)
     v = torch.ones_like(q)
     attention = build(
-        "linear",
-        {
-            "heads": 1,
-            "head_dim": 1,
-            "phi": "relu",
-            "causal": causal,
-            "impl": impl,
-            "denominator_floor": floor,
-        },
+        "linear", {"heads": 1, "head_dim": 1, "phi": "relu", "causal": causal, "impl": impl, "denominator_floor": floor}
     )
     torch.testing.assert_close(attention(q, k, v), torch.full_like(v, 1e-8 / floor))
 

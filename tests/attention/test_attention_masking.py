@@ -1,7 +1,5 @@
 """What must not matter does not: the future of a causal mechanism, and padding of every mechanism."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from attention_cases import VARIANTS, assert_within, draw_mask, draw_qkv, make, rounding_budget, shapes
@@ -14,7 +12,7 @@ each_rotary = pytest.mark.parametrize("rotary", ["none", "lrpe"])  # lrpe is rop
 
 
 def even(d: int, rotary: str) -> int:
-    """d, rounded up to an even number where pairs of features are turned."""
+    """d, rounded up to an even number where pairs of features are rotated."""
     return d if rotary == "none" else d + d % 2
 
 

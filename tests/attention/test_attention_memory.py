@@ -1,7 +1,5 @@
 """The chunked forms never create anything quadratic in the length, forward or backward."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from attention_cases import VARIANTS, make

@@ -1,6 +1,6 @@
 """RMSNorm, LayerNorm and ScaleNorm: definitions, the two places of eps, gains, half precision."""
 
-from __future__ import annotations
+from typing import get_args
 
 import pytest
 import torch
@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from transnormer_lib.attention import LayerNorm, RMSNorm, ScaleNorm, build_norm, layer_norm, norm_names, rms_norm
+from transnormer_lib.attention import LayerNorm, RMSNorm, ScaleNorm, build_norm, layer_norm, rms_norm
+from transnormer_lib.attention.norms import NormName
 
 rows = st.tuples(st.integers(1, 5), st.integers(1, 17), st.integers(0, 2**32 - 1))
 
@@ -150,7 +151,7 @@ def test_half_inputs_are_normalised_in_float32(function, dtype):
     assert torch.equal(y, function(x.float()).to(dtype))
 
 
-@pytest.mark.parametrize("name", norm_names())
+@pytest.mark.parametrize("name", get_args(NormName))
 @pytest.mark.parametrize("affine", [False, True])
 def test_build_norm_makes_every_name_it_lists(name, affine):
     norm = build_norm(name, 8, 1e-5, affine=affine)
@@ -161,10 +162,10 @@ def test_build_norm_makes_every_name_it_lists(name, affine):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("batch", 4, 1e-5), "norm='batch': must be one of rms, layer, scale"),
+        (("batch", 4, 1e-5), "norm='batch': must be one of 'rms', 'layer', 'scale'"),
         (("rms", 4, 0.0), "eps=0.0: must be a positive finite number"),
         (("rms", 4, "1e-5"), "eps='1e-5': must be a positive finite number"),
-        (("rms", 4, 1e-5, "beside"), "eps_placement='beside': must be 'inside' or 'outside'"),
+        (("rms", 4, 1e-5, "beside"), "eps_placement='beside': must be one of 'inside', 'outside'"),
         (("layer", 4, 1e-5, "outside"), "eps_placement='outside': only norm='rms'"),
         (("scale", 4, 1e-5, "outside"), "eps_placement='outside': only norm='rms' has this form, not norm='scale'"),
     ],

@@ -1,7 +1,5 @@
 """The recurrent form: token by token it gives what the parallel form gives, from a state that can be put away."""
 
-from __future__ import annotations
-
 import io
 import re
 
@@ -212,19 +210,9 @@ def test_tokens_that_do_not_fit_are_refused_in_one_line(name, q, k, message):
         ("diag", {"block_size": 8}, {"keys": torch.zeros(2, 3, 4, 4)}, "must be (2, 3, 8, 4) for q.shape=(2, 3, 4)"),
         ("softmax", {}, {"keys": torch.zeros(2, 3, 9, 5)}, "(2, 3, 9, 5): must be (2, 3, any, 4) for q.shape"),
         ("softmax", {}, {"position": torch.tensor(17)}, "(2, 3, 16, 4): has no room for state['position']=17 tokens"),
-        (
-            "diag",
-            {},
-            {"position": torch.tensor(-1)},
-            "state['position']=-1: must be the number of tokens read",
-        ),
+        ("diag", {}, {"position": torch.tensor(-1)}, "state['position']=-1: must be the number of tokens read"),
         ("norm", {}, {"position": torch.tensor(1.0)}, "state['position']=1.0: must be the number of tokens read"),
-        (
-            "norm",
-            {},
-            {"position": torch.tensor([1])},
-            "state['position']=tensor([1]): must be the number of",
-        ),
+        ("norm", {}, {"position": torch.tensor([1])}, "state['position']=tensor([1]): must be the number of"),
     ],
     ids=[
         "batch",

@@ -1,7 +1,5 @@
 """Softmax attention against PyTorch's, and the softmax that knows empty rows."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,6 +1,4 @@
-"""What return_weights returns, by mechanism."""
-
-from __future__ import annotations
+"""What ``weights`` returns, by mechanism."""
 
 import pytest
 import torch
@@ -20,22 +18,20 @@ def weigh(variant, shape, causal, masked):
     attention = make(variant, h, d, shape["chunk"], causal=causal)
     qkv = draw_qkv(b, h, n, d, shape["seed"])
     mask = draw_mask(b, n, shape["seed"]) if masked else None
-    if mask is not None:  # what stands at padded queries means nothing
+    if mask is not None:  # weights of padded queries mean nothing
         qkv[0] = qkv[0].masked_fill(mask[:, None, :, None], 0.0)
-    o, w = attention(*qkv, mask, return_weights=True)
-    return attention, qkv, mask, o, w
+    return attention, qkv, mask, attention.weights(*qkv, mask)
 
 
 @pytest.mark.parametrize("variant", [*AVERAGES, *MAGNITUDES])
 @settings(deadline=None, max_examples=15)
 @given(**cases)
 def test_rows_sum_to_one_where_anything_is_seen_and_to_zero_elsewhere(variant, shape, causal, masked):
-    attention, (q, k, _), mask, _, w = weigh(variant, shape, causal, masked)
+    attention, (q, k, _), mask, w = weigh(variant, shape, causal, masked)
     n = w.shape[-1]
     allowed = attention.allowed(n, mask, w.device)
     s = attention.attention_matrix(q, k, allowed).abs().sum(-1)
-    # relu and ReLA may silence every key; below the floor of the denominator a scaled row sums to less than
-    # one
+    # relu and ReLA may silence every key; below the floor of the denominator a scaled row sums to less than one
     floor = getattr(attention.config, "denominator_floor", 0.0)
     if hasattr(attention, "scores"):
         s = attention.scores(q, k, allowed).abs().sum(-1)
@@ -49,7 +45,7 @@ def test_rows_sum_to_one_where_anything_is_seen_and_to_zero_elsewhere(variant, s
 @settings(deadline=None, max_examples=10)
 @given(**cases)
 def test_weights_are_zero_where_a_key_may_not_be_seen(variant, shape, causal, masked):
-    attention, _, mask, _, w = weigh(variant, shape, causal, masked)
+    attention, _, mask, w = weigh(variant, shape, causal, masked)
     n = w.shape[-1]
     i, j = torch.arange(n)[:, None], torch.arange(n)[None]
     hidden = torch.zeros(w.shape, dtype=torch.bool)
@@ -66,10 +62,8 @@ def test_weights_are_zero_where_a_key_may_not_be_seen(variant, shape, causal, ma
 @settings(deadline=None, max_examples=10)
 @given(**cases)
 def test_weights_times_values_are_the_output(variant, shape, causal, masked):
-    attention, qkv, mask, o, w = weigh(variant, shape, causal, masked)
-    budget = rounding_budget(attention, *qkv, mask)
-    assert_within(w @ qkv[2], o, budget)
-    assert_within(attention(*qkv, mask), o, budget)
+    attention, qkv, mask, w = weigh(variant, shape, causal, masked)
+    assert_within(w @ qkv[2], attention(*qkv, mask), rounding_budget(attention, *qkv, mask))
 
 
 @pytest.mark.parametrize("variant", ["linear-1+elu", "linear-relu", "softmax", "diag-softmax"])

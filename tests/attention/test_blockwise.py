@@ -1,7 +1,5 @@
 """The block-wise causal form is the plain composition: in values, in derivatives, and where PyTorch transforms it."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -119,7 +117,7 @@ def test_what_is_not_finite_stays_with_the_tokens_after_it(finish):
     ("name", "phi", "rotary"),
     [
         *itertools.product(["linear-unscaled", "norm"], ["elu", "1+elu"], ["none", "lrpe"]),
-        ("linear", "1+elu", "none"),  # turned, its sums stay in float32
+        ("linear", "1+elu", "none"),  # rotated, its sums stay in float32
     ],
 )
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -140,8 +138,8 @@ def test_bfloat16_products_err_at_most_twice_as_much_as_the_eager_form_in_bfloat
 
     def eager(q, k, v):
         phi_q, phi_k = (feature_map(phi)(x) for x in (q, k))
-        turned_q, turned_k = attention.turned(phi_q, phi_k)
-        s = (turned_q.to(q.dtype) @ turned_k.to(q.dtype).mT).tril()
+        rotated_q, rotated_k = attention.rotated(phi_q, phi_k)
+        s = (rotated_q.to(q.dtype) @ rotated_k.to(q.dtype).mT).tril()
         if name == "linear":
             s = s / s.sum(-1, keepdim=True).clamp(min=attention.config.denominator_floor)
         return attention.finish(s @ v)

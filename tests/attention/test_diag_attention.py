@@ -1,7 +1,5 @@
 """DiagAttention: attention that never leaves its block."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from attention_cases import assert_within, draw_qkv, make, rounding_budget, shapes

@@ -1,7 +1,5 @@
 """NormAttention: what its norm fixes, and the weights that this project shows for it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from attention_cases import PHIS, draw_qkv, make, shapes

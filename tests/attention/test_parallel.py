@@ -1,7 +1,5 @@
 """ParallelAttention: several attentions in one layer, their outputs concatenated and projected."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -47,11 +45,10 @@ def test_padding_changes_nothing_at_real_tokens() -> None:
 
 def test_weights_are_those_of_the_attentions_one_after_the_other() -> None:
     layer, x = parallel(), tokens(6)
-    y, weights = layer(x, return_weights=True)
-    torch.testing.assert_close(y, layer(x))
+    weights = layer.weights(x)
     assert weights.shape == (2, 2 * HEADS, 6, 6)
     for branch, own in zip(layer.branches, weights.split(HEADS, dim=1), strict=True):
-        torch.testing.assert_close(own, branch(x, return_weights=True)[1])
+        torch.testing.assert_close(own, branch.weights(x))
 
 
 def test_decoding_gives_what_reading_gives() -> None:

@@ -1,7 +1,5 @@
 """ReLA: the formula in plain Python, its two variants, DiagAttention with one block."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -3,8 +3,6 @@
 Shapes: B batch, H heads, N length, D head_dim.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 
@@ -62,8 +60,8 @@ def test_turning_is_a_product_with_one_matrix_per_position(learned, n, d, start,
     module = rotary(d, learned)
     x, y, _ = draw_qkv(1, 2, n, d, seed=n)
     positions = [p % period if period else p for p in range(start, start + n)]
-    for turned, plain in zip(module(x, y, start=start, period=period), (x, y), strict=True):
-        torch.testing.assert_close(turned, explicit(module, plain, positions), atol=1e-12, rtol=0)
+    for rotated, plain in zip(module(x, y, start=start, period=period), (x, y), strict=True):
+        torch.testing.assert_close(rotated, explicit(module, plain, positions), atol=1e-12, rtol=0)
 
 
 @each_learned
@@ -122,12 +120,12 @@ def test_the_gradient_of_the_angles_equals_finite_differences():
     module = rotary(4, learned=True)
     q, k, _ = draw_qkv(1, 2, 4, 4, seed=1)
 
-    def turned(q, k, theta):
+    def rotated(q, k, theta):
         return torch.func.functional_call(module, {"theta": theta}, (q, k), {"start": 3})
 
     inputs = [x.detach().clone().requires_grad_() for x in (q, k, module.theta)]
-    assert torch.autograd.gradcheck(turned, inputs)
-    assert torch.autograd.gradgradcheck(turned, inputs)
+    assert torch.autograd.gradcheck(rotated, inputs)
+    assert torch.autograd.gradgradcheck(rotated, inputs)
 
 
 @each_learned
@@ -137,12 +135,12 @@ def test_a_cast_of_the_module_costs_the_rounding_of_its_output_and_no_angle(lear
     module = rotary(8, learned).float()  # as it is learned
     x = draw_qkv(1, 2, 40, 8, seed=2)[0].to(dtype)
     (exact,) = copy.deepcopy(module).double()(x.double(), start=start)
-    (turned,) = module.to(dtype)(x, start=start)
-    assert turned.dtype == dtype
+    (rotated,) = module.to(dtype)(x, start=start)
+    assert rotated.dtype == dtype
     # computed in float32 by a dozen operations on numbers below x's length, then rounded to the dtype
     length = x.double().norm(dim=-1, keepdim=True)
     budget = torch.finfo(dtype).eps * exact.abs() + 16 * torch.finfo(torch.float32).eps * length
-    assert ((turned.double() - exact).abs() <= budget).all()
+    assert ((rotated.double() - exact).abs() <= budget).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
@@ -171,7 +169,7 @@ def test_the_layout_in_memory_does_not_matter(learned):
 @each_rotary
 @settings(deadline=None, max_examples=3)
 @given(**sizes, masked=st.booleans())
-def test_each_form_is_the_formula_on_explicitly_turned_features(
+def test_each_form_is_the_formula_on_explicitly_rotated_features(
     variant, impl, rotary, n, d, chunk, causal, seed, masked
 ):
     attention = make_tame(variant, 2, d, chunk, causal=causal, impl=impl, rotary=rotary)
@@ -242,12 +240,12 @@ def test_a_layer_learns_its_angles_and_casts_like_any_other(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_cannot_be_turned_is_refused_in_one_line(name):
+def test_what_cannot_be_rotated_is_refused_in_one_line(name):
     with pytest.raises(
-        ValueError, match=r"^head_dim=3: must be even with rotary='lrpe', which turns pairs of features$"
+        ValueError, match=r"^head_dim=3: must be even with rotary='lrpe', which rotates pairs of features$"
     ):
         build(name, {"heads": 1, "head_dim": 3, "rotary": "lrpe"})
-    with pytest.raises(ValueError, match=r"^rotary='alibi': must be one of none, rope, lrpe$"):
+    with pytest.raises(ValueError, match=r"^rotary='alibi': must be one of 'none', 'rope', 'lrpe'$"):
         build(name, {"heads": 1, "head_dim": 4, "rotary": "alibi"})
     with pytest.raises(ValueError, match="head_dim=3: must be even with rotary='rope'"):
         Rotary(3, learned=False)

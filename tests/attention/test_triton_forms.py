@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from transnormer_lib import attention
-from transnormer_lib.attention import MultiHeadAttention, build, triton_forms
+from transnormer_lib.attention import MultiHeadAttention, build, interface
 from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.language_model import build_model
 
@@ -30,9 +30,10 @@ CASES = {
 def kernels_on_this_device(monkeypatch):
     pytest.importorskip("triton")
     mechanisms = [type(build(name, {"heads": 1, "head_dim": 16})) for name in attention.names("attention")]
-    for mechanism, kernels in [(m, m.kernels) for m in mechanisms if m.kernels]:
-        monkeypatch.setattr(mechanism, "kernels", {DEVICE: kernels["cuda"]})
-    monkeypatch.setattr(triton_forms, "_said", set())
+    for mechanism in mechanisms:
+        if mechanism.kernel_devices:
+            monkeypatch.setattr(mechanism, "kernel_devices", (DEVICE,))
+    monkeypatch.setattr(interface, "_logged", set())
 
 
 def pair(name, options, **more):
@@ -139,7 +140,7 @@ def test_a_model_takes_the_kernels_unasked_and_says_so_once(caplog, monkeypatch)
         f"{name} on {DEVICE} runs triton" for name in ("diag", "norm")
     ]
     for block in model.blocks:
-        monkeypatch.setattr(type(block.attention.attention), "kernels", {})
+        monkeypatch.setattr(type(block.attention.attention), "kernel_devices", ())
     plain = model(ids)
     assert (logits[0] - plain).norm() <= 1e-5 * plain.norm()
     assert not torch.equal(logits[0], plain)  # it was another form

@@ -5,8 +5,6 @@ subtracted); the dense layer is two, with the values before the gate; b is T5's 
 numbers in our table; its division is by the padded length, and by the chunk size in causal FLASH.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

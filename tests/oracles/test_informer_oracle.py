@@ -7,8 +7,6 @@ whole sequence and sums the values, ``selection="sequence"`` and ``lazy="sum"``,
 multiples of 1/64, whose sums float32 holds exactly.
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

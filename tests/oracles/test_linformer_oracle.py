@@ -5,8 +5,6 @@ test takes its layers. With ``share_kv`` its values are its keys, so the test gi
 it computes of an input of zeros, whose key and value are zero, is what ours computes of padding.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

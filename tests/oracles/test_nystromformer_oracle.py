@@ -11,8 +11,6 @@ it is found, and its other iterates are not compared. Its segments are of places
 same where the padding is one whole segment at the end.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

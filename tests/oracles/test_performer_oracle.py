@@ -13,8 +13,6 @@ Where the two differ, and what is done about it:
 - Where its CUDA kernel is not installed it takes its plain causal form, which it is made to take here in any case.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

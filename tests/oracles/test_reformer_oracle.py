@@ -14,8 +14,6 @@ round's first and its last chunk, which these cases do not have. Its scores are 
 default dtype, made float64 for it, and adds 1e-9 to them before: the tolerance is that.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,7 @@
 """Transformer-LS against lucidrains' LongShortAttention, copied weights.
 
 What differs there, and how it is met. Keys and values are one projection: k = v here. Norms run over single heads: one
-head. Queries, keys and values are turned by a rotation that cannot be left out: it gets the angle zero. A segment sees
+head. It rotates queries, keys and values and cannot do without: its rotation gets the angle zero. A segment sees
 whole segments on either side: ``reach`` is set to the window. There are no relative positions: switched off.
 """
 

@@ -1,3 +1,4 @@
+# ruff: noqa: F401  (the package's public names)
 """Attention mechanisms behind one interface and one registry. Imports torch alone.
 
 For example::
@@ -5,12 +6,12 @@ For example::
     import torch
     from transnormer_lib.attention import MultiHeadAttention, build, names
 
-    names()  # ("diag", "linear", "linear-unscaled", "norm", "softmax")
+    names()  # ("bigbird", "cosformer", "diag", ...)
     attention = build("norm", {"heads": 8, "head_dim": 64, "causal": True, "phi": "elu"})
     q, k, v = torch.randn(3, 2, 8, 100, 64)          # each [batch, heads, length, head_dim]
     padding = torch.zeros(2, 100, dtype=torch.bool)  # True marks padding
     o = attention(q, k, v, key_padding_mask=padding)
-    o, w = attention(q, k, v, return_weights=True)   # w [batch, heads, length, length], for analysis
+    w = attention.weights(q, k, v, padding)          # [batch, heads, length, length], for analysis
     layer = MultiHeadAttention(512, attention)
     y = layer(torch.randn(2, 100, 512), key_padding_mask=padding)
 
@@ -20,18 +21,17 @@ and the same mechanism as a recurrence::
     o_next, state = attention.step(q[:, :, 0], k[:, :, 0], v[:, :, 0], state)  # one more token, each [B, H, D]
 """
 
-from transnormer_lib.attention.about import About
 from transnormer_lib.attention.bigbird import BigBirdAttention, BigBirdConfig
 from transnormer_lib.attention.block import AttentionBlock, BlockConfig
-from transnormer_lib.attention.chunked import causal_product, full_product, product_and_normaliser
+from transnormer_lib.attention.chunked import causal_attention, full_product, product_and_normaliser
 from transnormer_lib.attention.cosformer import CosformerAttention, CosformerConfig
 from transnormer_lib.attention.diag import DiagAttention, DiagConfig
-from transnormer_lib.attention.feature_maps import feature_map, feature_map_names
+from transnormer_lib.attention.feature_maps import FEATURE_MAPS, feature_map
 from transnormer_lib.attention.flash import Flash, FlashConfig, FlashQuad, FlashQuadConfig
 from transnormer_lib.attention.gated import GatedBlock, GatedConfig
 from transnormer_lib.attention.gau import GAU, GAUConfig
 from transnormer_lib.attention.informer import InformerAttention, InformerConfig
-from transnormer_lib.attention.interface import Attention, AttentionConfig
+from transnormer_lib.attention.interface import About, Attention, AttentionConfig, Mechanism
 from transnormer_lib.attention.lara import Lara, LaraConfig
 from transnormer_lib.attention.linear import (
     LinearAttention,
@@ -45,15 +45,7 @@ from transnormer_lib.attention.long_short import TransformerLSAttention, Transfo
 from transnormer_lib.attention.longformer import LongformerAttention, LongformerConfig
 from transnormer_lib.attention.multihead import MultiHeadAttention
 from transnormer_lib.attention.norm import NormAttention, NormConfig, magnitude_weights
-from transnormer_lib.attention.norms import (
-    LayerNorm,
-    RMSNorm,
-    ScaleNorm,
-    build_norm,
-    layer_norm,
-    norm_names,
-    rms_norm,
-)
+from transnormer_lib.attention.norms import LayerNorm, RMSNorm, ScaleNorm, build_norm, layer_norm, rms_norm
 from transnormer_lib.attention.nystromformer import Nystromformer, NystromformerConfig
 from transnormer_lib.attention.parallel import ParallelAttention
 from transnormer_lib.attention.performer import PerformerAttention, PerformerConfig
@@ -75,85 +67,3 @@ from transnormer_lib.attention.rfa import RFAAttention, RFAConfig
 from transnormer_lib.attention.rotary import Rotary
 from transnormer_lib.attention.skyformer import Kernelized, KernelizedConfig, Skyformer, SkyformerConfig
 from transnormer_lib.attention.softmax import SoftmaxAttention, SoftmaxConfig, masked_softmax
-
-__all__ = [
-    "GAU",
-    "About",
-    "Attention",
-    "AttentionBlock",
-    "AttentionConfig",
-    "BigBirdAttention",
-    "BigBirdConfig",
-    "BlockConfig",
-    "CosformerAttention",
-    "CosformerConfig",
-    "DiagAttention",
-    "DiagConfig",
-    "Flash",
-    "FlashConfig",
-    "FlashQuad",
-    "FlashQuadConfig",
-    "GAUConfig",
-    "GatedBlock",
-    "GatedConfig",
-    "InformerAttention",
-    "InformerConfig",
-    "Kernelized",
-    "KernelizedConfig",
-    "Lara",
-    "LaraConfig",
-    "LayerNorm",
-    "LinearAttention",
-    "LinearConfig",
-    "Linformer",
-    "LinformerConfig",
-    "LongformerAttention",
-    "LongformerConfig",
-    "MultiHeadAttention",
-    "NormAttention",
-    "NormConfig",
-    "Nystromformer",
-    "NystromformerConfig",
-    "ParallelAttention",
-    "PerformerAttention",
-    "PerformerConfig",
-    "RFAAttention",
-    "RFAConfig",
-    "RMSNorm",
-    "ReLAConfig",
-    "ReLAttention",
-    "ReformerAttention",
-    "ReformerConfig",
-    "Rotary",
-    "ScaleNorm",
-    "Skyformer",
-    "SkyformerConfig",
-    "SoftmaxAttention",
-    "SoftmaxConfig",
-    "State",
-    "TransformerLSAttention",
-    "TransformerLSConfig",
-    "UnscaledLinearAttention",
-    "UnscaledLinearConfig",
-    "about",
-    "build",
-    "build_attention",
-    "build_norm",
-    "causal_product",
-    "classes",
-    "config_class",
-    "feature_map",
-    "feature_map_names",
-    "full_product",
-    "is_recurrent",
-    "kind",
-    "layer_norm",
-    "magnitude_weights",
-    "masked_softmax",
-    "names",
-    "norm_names",
-    "product_and_normaliser",
-    "register",
-    "rms_norm",
-    "scale_rows",
-]

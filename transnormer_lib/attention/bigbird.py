@@ -1,54 +1,45 @@
-"""BigBird: blocks of tokens that see their neighbours, the two ends of the sequence, and a few blocks at random.
+"""BigBird: blocks of tokens that see their neighbours, the two ends of the sequence, and a few random blocks.
 
 Zaheer et al., 2020 (arXiv:2007.14062), Section 2, in the form with internal global tokens (BigBird-ITC) and in blocks
 (Appendix D): a query block sees three window blocks (its own, the one before, the one after), the first and the last
 block, and ``random_blocks`` others; the first and the last block see everything.
 
-A sequence's blocks are made of its real tokens. Its random blocks follow from the buffer ``seed``, the head, the row
-and the number of blocks the sequence has: they are drawn uniformly among the blocks that the row does not see anyway,
-once and for all, as in the paper. The released plans (google-research/bigbird, and transformers after it) draw for long
-sequences from the first blocks alone, and transformers puts the first block in place of all random ones in evaluation.
-As there, a sequence of at most 5 + 2·random_blocks blocks has full attention.
+Blocks consist of a sequence's real tokens. Random blocks follow from the buffer ``seed``, the head, the row and the
+sequence's number of blocks: they are drawn once, uniformly among the blocks that the row does not see anyway, as in the
+paper. The released plans (google-research/bigbird, and transformers after it) draw only from the first blocks of long
+sequences, and transformers replaces all random blocks by the first block in evaluation. As there, a sequence of at most
+5 + 2·random_blocks blocks has full attention.
 
 Shapes: B batch, H heads, N length, D head_dim, G blocks, C tokens per block, R random blocks, K = 5 + R key blocks.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transnormer_lib.attention.about import About
-from transnormer_lib.attention.interface import Attention, AttentionConfig, check_count, check_dropout
+from transnormer_lib.attention import windows
+from transnormer_lib.attention.interface import About, Attention, AttentionConfig
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
-from transnormer_lib.attention.windows import blocks, check_not_negative, on_real_tokens, ranks, real_pairs
 
 
 @dataclass(frozen=True)
 class BigBirdConfig(AttentionConfig):
     """Window, global and random blocks."""
 
-    causal_refusal: ClassVar[str] = "BigBird is published for encoders alone, its last block sees and is seen by all"
+    causal_refusal: ClassVar[str] = "BigBird is published for encoders only, its last block sees all and is seen by all"
 
     block_size: int = 64  # tokens per block; published: 64
-    random_blocks: int = 3  # r: blocks drawn for each row; published: 3
+    random_blocks: int = field(default=3, metadata={"least": 0})  # r: blocks drawn for each row; published: 3
     dropout: float = 0.0  # of the attention matrix, in training
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("block_size", self.block_size)
-        check_not_negative("random_blocks", self.random_blocks)
-        check_dropout(self.dropout)
 
     @property
     def full_blocks(self) -> int:
-        """The most blocks of a sequence that has full attention: beyond it every row has enough blocks to draw from."""
+        """The most blocks of a sequence with full attention; with more, every row has enough blocks to draw from."""
         return 5 + 2 * self.random_blocks
 
 
@@ -61,7 +52,6 @@ class BigBirdAttention(Attention):
         title="BigBird",
         time="N·(5 + random_blocks)·block_size·D",
         memory="N·(5 + random_blocks)·block_size",
-        memory_growth="linear",
         source="Zaheer et al., 2020, arXiv:2007.14062, Section 2 and Appendix D",
         oracle="transformers: BigBirdBlockSparseAttention, with its random blocks",
     )
@@ -80,13 +70,13 @@ class BigBirdAttention(Attention):
     def plan(self, blocks_B: Tensor, rows: int) -> Tensor:
         """The random blocks of rows 0 … ``rows`` - 1 of sequences with ``blocks_B`` blocks: [B, H, rows, R].
 
-        Those of a row are distinct, and neither global nor in its window. Rows of global blocks, rows beyond the
-        sequence, and sequences with full attention get numbers that mean nothing.
+        A row's blocks are distinct, and neither global nor in its window. Rows of global blocks, rows beyond the
+        sequence, and sequences with full attention get meaningless numbers.
         """
         r, heads = self.config.random_blocks, self.config.heads
         row = torch.arange(rows, device=blocks_B.device)
         last_B11 = blocks_B[:, None, None] - 1
-        # Blocks 1 … last - 1 but for the row's window, a gap in that range.
+        # Blocks 1 … last - 1 without the row's window, a gap in that range.
         gap_start = (row - 1).clamp(min=1)
         gap = torch.minimum(row + 1, last_B11 - 1) - gap_start + 1
         choices = (last_B11 - 1 - gap).clamp(min=r)
@@ -94,7 +84,7 @@ class BigBirdAttention(Attention):
         picked: list[Tensor] = []
         for draw in range(r):
             pick = (numbers[..., draw] * (choices - draw)) >> 31
-            # Among those not yet picked: step over the earlier ones, the lowest first.
+            # A number among those not yet picked: step over the earlier ones, the lowest first.
             if picked:
                 for earlier in torch.stack(picked, -1).sort(-1).values.unbind(-1):
                     pick = pick + (pick >= earlier)
@@ -105,13 +95,10 @@ class BigBirdAttention(Attention):
         block = block + torch.where(block >= gap_start[:, None], gap[..., None], 0)
         return block.clamp(0, rows - 1)
 
-    # --- specification ------------------------------------------------------------------------------------
-
     def allowed(self, n: int, key_padding_mask: Tensor | None, device: torch.device) -> Tensor:
         """[B, H, N, N]: True where the query's block sees the key's."""
-        block_BN = ranks(n, key_padding_mask, device) // self.config.block_size
-        count_B = torch.full((1,), n, device=device) if key_padding_mask is None else (~key_padding_mask).sum(1)
-        blocks_B = -(-count_B // self.config.block_size)
+        block_BN = windows.ranks(n, key_padding_mask, device) // self.config.block_size
+        blocks_B = -(-windows.counts(n, key_padding_mask, device) // self.config.block_size)
         plan_BHGR = self.plan(blocks_B, -(-n // self.config.block_size))
         query, key = block_BN[:, None, :, None], block_BN[:, None, None, :]
         last = (blocks_B - 1)[:, None, None, None]
@@ -121,19 +108,17 @@ class BigBirdAttention(Attention):
         )
         seen = seen | (drawn_BHNR[..., None, :] == key[..., None]).any(-1)
         seen = seen | (blocks_B <= self.config.full_blocks)[:, None, None, None]
-        return seen & real_pairs(n, key_padding_mask, device)
+        return seen & windows.real_pairs(n, key_padding_mask, device)
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        q, k = self.turned(q, k)
+        q, k = self.rotated(q, k)
         return masked_softmax(q @ k.mT / self.config.head_dim**0.5, allowed)
-
-    # --- fast form ----------------------------------------------------------------------------------------
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k, v = widen(q), widen(k), widen(v)
-        q, k = self.turned(q, k)
+        q, k = self.rotated(q, k)
         q = q * self.config.head_dim**-0.5
-        return self.finish(on_real_tokens(self._attend, (q, k, v), key_padding_mask))
+        return self.finish(windows.on_real_tokens(self._attend, (q, k, v), key_padding_mask))
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, count_B: Tensor) -> Tensor:
         """The output for real tokens at the front: full attention for short sequences, blocks for the others."""
@@ -154,7 +139,7 @@ class BigBirdAttention(Attention):
 
     def _sparse(self, q: Tensor, k: Tensor, v: Tensor, count_B: Tensor) -> Tensor:
         n, c = q.shape[2], self.config.block_size
-        q_BHGCD, k_BHGCD, v_BHGCD = (blocks(x, c) for x in (q, k, v))
+        q_BHGCD, k_BHGCD, v_BHGCD = (windows.blocks(x, c) for x in (q, k, v))
         rows = q_BHGCD.shape[2]
         blocks_B = -(-count_B // c)
         row_G = torch.arange(rows, device=q.device)
@@ -193,7 +178,7 @@ class BigBirdAttention(Attention):
 
 
 def _gathered(x_BHGCD: Tensor, block_BHGK: Tensor) -> Tensor:
-    """The blocks that ``block_BHGK`` names, one after the other: [B, H, G, K·C, D]."""
+    """The blocks numbered by ``block_BHGK``, one after the other: [B, H, G, K·C, D]."""
     b, h, _, c, d = x_BHGCD.shape
     index = block_BHGK.expand(b, -1, -1, -1).flatten(2)[..., None, None].expand(-1, -1, -1, c, d)
     return x_BHGCD.gather(2, index).view(b, h, block_BHGK.shape[2], -1, d)
@@ -202,8 +187,8 @@ def _gathered(x_BHGCD: Tensor, block_BHGK: Tensor) -> Tensor:
 def _random_numbers(seed: Tensor, heads: int, rows: int, count: int) -> Tensor:
     """Numbers in [0, 2^31), [heads, rows, count], each a function of the seed and its own place alone.
 
-    A counter passes a mixing function (that of SplitMix64, twice), so that longer sequences change no number and every
-    device gets the same ones.
+    They are a counter mixed by SplitMix64's function, twice: longer sequences change no number, and every device gets
+    the same ones.
     """
     head, row, draw = (torch.arange(x, device=seed.device) for x in (heads, rows, count))
     counter = (head[:, None, None] << 50) + (row[:, None] << 20) + draw

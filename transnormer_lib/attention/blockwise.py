@@ -5,24 +5,20 @@ Forward, with P = φ(q), K = φ(k) and the running state S_<b = Σ_{j before the
     T = tril(P K^T) V + P S_<                                       per chunk (see ``chunked``)
     O = T / rms(T)   or   O = T / max(z, floor), z = rowsum(tril(P K^T)) + P Σ_{j <} K_j   or   O = T
 
-Backward, G the gradient in O, c the mean of G ⊙ O over what the norm averages, r = 1 / rms(T), and the state that runs
-backwards, R_> = Σ_{i after} P_i^T dT_i:
+Backward, with G the gradient in O, c the mean of G ⊙ O over the norm's dimensions, r = 1 / rms(T), and the state from
+the end, R_> = Σ_{i after} P_i^T dT_i:
 
-    dT = r (G − c O)            of RMSNorm; G / δ and dz = −(dT · O) where z is not clamped, of the denominator
+    dT = r (G − c O)            for RMSNorm; for the denominator G / δ, and dz = −(dT · O) where z is not clamped
     dA = tril(dT V^T + dz 1^T)
     dP = dA K + dT S_<^T        dK = dA^T P + V R_>^T        dV = tril(P K^T)^T dT + K R_>
     dq = dP ⊙ φ'(q)             dk = dK ⊙ φ'(k)              with φ' taken from φ's own value
 
-What autograd would keep of every step is recomputed here from q, k and v; kept are the output, one number per token and
-one state per block. The products are a sixth more than autograd's, and yet it is faster: a 64 × 64 product runs at
-half speed where its operands come from main memory, and a fresh large tensor costs the system as much as it costs to
-fill. A second derivative is taken of the plain form.
+The backward pass recomputes everything from q, k and v except the output, one number per token and one state per block.
+That takes a sixth more products than autograd and is faster, because a 64 × 64 product runs at half speed on operands
+from main memory, and allocating a large tensor costs as much as filling it. Second derivatives use the plain form.
 
-Shapes: B batch, H heads, N length, D dimension of q and k, E dimension of v, T tokens of a block, C of a chunk,
-M = B·H rows of a block, G chunks of it.
+Shapes: B batch, H heads, N length, D of q and k, E of v, T tokens of a block, C of a chunk, M = B·H, G chunks.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -35,14 +31,14 @@ from torch.autograd import forward_ad
 from transnormer_lib.attention.feature_maps import feature_map, slope
 from transnormer_lib.attention.norms import wide_dtype
 
-# Of each tensor of a block and per thread: half a megabyte in float32, so that a dozen of them stay in the cache. From
-# 2^16 to 2^18 it makes little difference.
+# Numbers in each tensor of a block, per thread: half a megabyte in float32, so that a dozen tensors stay in the cache.
+# Values from 2^16 to 2^18 differ little.
 _BLOCK_NUMBERS = 2**17
 
 
 @dataclass(frozen=True)
 class Product:
-    """What is to be computed of q, k and v besides the causal product."""
+    """What to compute of q, k and v besides the causal product."""
 
     chunk_size: int = 64
     phi: str = "identity"
@@ -57,7 +53,7 @@ Plain = Callable[[Tensor, Tensor, Tensor, Tensor | None, Product], Tensor]
 
 
 def serves(*tensors: Tensor) -> bool:
-    """Whether the block-wise form may run: on a CPU, outside torch.func, forward-mode derivatives and compilers."""
+    """Whether the block-wise form can run: on a CPU, outside torch.func, forward-mode derivatives and compilers."""
     return (
         all(x.device.type == "cpu" for x in tensors)
         and not torch.compiler.is_compiling()
@@ -67,7 +63,7 @@ def serves(*tensors: Tensor) -> bool:
 
 
 def multiplies_bfloat16() -> bool:
-    """Whether this CPU has instructions for products of bfloat16 numbers that are summed in float32."""
+    """Whether this CPU has instructions for bfloat16 products summed in float32."""
     if not hasattr(torch.cpu, "get_capabilities"):
         return False
     capabilities: Mapping[str, Any] = torch.cpu.get_capabilities()
@@ -82,17 +78,17 @@ def blockwise(
 ) -> Tensor:
     """O [B, H, N, E] of the formulas above for q, k [B, H, N, D] and v [B, H, N, E].
 
-    ``plain`` is the same function as a composition of PyTorch's, for derivatives of the gradient. The result has q's
-    dtype where it is normalised, else the dtype in which q's is summed.
+    ``plain`` is the same function composed of PyTorch operations, for derivatives of the gradient. A normalised result
+    has q's dtype, any other the sums' dtype.
     """
     out: Tensor = _Blockwise.apply(q, k, v, key_padding_mask, product, plain)
     return out
 
 
 def _blocks(b: int, h: int, n: int, d: int, chunk_size: int) -> Iterator[tuple[slice, list[tuple[slice, int]]]]:
-    """Parts of the batch, each with its blocks of tokens in their order, and each of these with its chunks' size.
+    """Parts of the batch, each with its blocks of tokens in order and the size of each block's chunks.
 
-    A last, shorter chunk is a block of its own.
+    A last, shorter chunk is its own block.
     """
     chunk_size, room = min(chunk_size, n), _BLOCK_NUMBERS * torch.get_num_threads()
     rows = min(b, max(1, room // (h * chunk_size * d)))
@@ -106,14 +102,14 @@ def _blocks(b: int, h: int, n: int, d: int, chunk_size: int) -> Iterator[tuple[s
 
 
 class _Chunks:
-    """One block's operands, as [M·G, C, ·] in one memory, and the products that both passes need."""
+    """One block's contiguous operands [M·G, C, ·] and the products that both passes need."""
 
     def __init__(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, product: Product, c: int, alone: bool
     ) -> None:
         dtype = operand_dtype(q.dtype)
         phi = feature_map(product.phi)
-        self.alone = alone  # no chunk before it, none after it: no state
+        self.alone = alone  # the only chunk: no state
         self.m, self.c = q.shape[0] * q.shape[1], c
         self.padding = None if mask is None else mask[:, None, :, None]
         phi_k = phi(k.to(dtype))
@@ -127,16 +123,16 @@ class _Chunks:
         return x.reshape(-1, self.c, x.shape[-1])
 
     def before(self, summands_GDE: Tensor, carry_MDE: Tensor) -> Tensor:
-        """[M·G, ...]: per chunk the sum of what came before it; ``carry`` then holds what comes after the block."""
+        """[M·G, ...]: per chunk the sum over earlier ones; adds the block's own sum to ``carry``."""
         return self._running(summands_GDE, carry_MDE, 1)
 
     def after(self, summands_GDE: Tensor, carry_MDE: Tensor) -> Tensor:
-        """``before`` for a sum that runs from the end."""
+        """``before`` for a sum from the end."""
         return self._running(summands_GDE, carry_MDE, -1)
 
     def _running(self, summands_GDE: Tensor, carry_MDE: Tensor, step: int) -> Tensor:
-        # Exclusive by construction: "sum minus own chunk" would let later tokens in by way of rounding. The sum itself
-        # is in the carry's dtype, and what comes out, a factor of the next product, in that of the summands.
+        # Exclusive by construction: "sum minus own chunk" would let the rounding of later tokens in. The sum is in the
+        # carry's dtype; the result, a factor of the next product, in the summands'.
         sums_GDE = torch.empty_like(summands_GDE)
         each = summands_GDE.unflatten(0, (self.m, -1)).unbind(1)[::step]
         sums = sums_GDE.unflatten(0, (self.m, -1)).unbind(1)[::step]
@@ -153,7 +149,7 @@ class _Chunks:
 
 
 def operand_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of the factors of a product: bfloat16 as it is where the CPU multiplies it, else ``wide_dtype``."""
+    """The dtype of a product's factors: bfloat16 stays if the CPU multiplies it, else ``wide_dtype``."""
     return dtype if dtype == torch.bfloat16 and _BFLOAT16_PRODUCTS else wide_dtype(dtype)
 
 

@@ -2,18 +2,14 @@
 
     t_i = Σ_{j ≤ i} (q_i · k_j) v_j          z_i = Σ_{j ≤ i} q_i · k_j
 
-Shapes: B batch, H heads, N length, D dimension of q and k, E dimension of v, C tokens per chunk, G chunks,
-M = B·H.
+Inside a chunk the product is a masked C × C matrix; all earlier chunks enter through the exclusive prefix sum of their
+states K^T V [D, E]. Memory is N·C + (N/C)·D·E per head.
 
-Inside a chunk the product is formed as a masked C × C matrix; all earlier chunks enter through the exclusive
-prefix sum of their states K^T V [D, E]. Memory is N·C + (N/C)·D·E per head.
+On a CPU the product runs block by block, with its own backward pass (``blockwise``). This file's plain composition of
+PyTorch operations serves other devices, torch.func, torch.compile and second derivatives.
 
-On a CPU the product runs block by block, with a backward pass of its own (``blockwise``). The plain composition of
-PyTorch's operations in this file is what other devices run, what torch.func and torch.compile see, and what second
-derivatives are taken of.
+Shapes: B batch, H heads, N length, D of q and k, E of v, C tokens per chunk, G chunks, M = B·H.
 """
-
-from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
@@ -21,23 +17,15 @@ from torch import Tensor
 
 from transnormer_lib.attention.blockwise import Product, blockwise, serves
 from transnormer_lib.attention.feature_maps import feature_map
-from transnormer_lib.attention.norms import EpsPlacement, rms_norm, widen
-
-
-def causal_product(q: Tensor, k: Tensor, v: Tensor, chunk_size: int = 64) -> Tensor:
-    """t [B, H, N, E] of the formula above, for q, k [B, H, N, D] (any sign) and v [B, H, N, E].
-
-    Any length is served, and one of at most ``chunk_size`` costs a single masked product. The result at i
-    depends on nothing after i.
-    """
-    return causal_attention(q, k, v, None, Product(chunk_size=chunk_size))
+from transnormer_lib.attention.norms import rms_norm, widen
+from transnormer_lib.choices import EpsPlacement
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, product: Product) -> Tensor:
-    """φ, the causal product and what finishes it, as ``product`` says: [B, H, N, E] for q, k [B, H, N, D].
+    """φ, the causal product and its normalisation, as ``product`` says: [B, H, N, E] for q, k [B, H, N, D].
 
-    Keys where ``key_padding_mask`` [B, N] is True contribute nothing. Sums are in float32 for the half dtypes; a result
-    that is normalised has q's dtype, another one the sums'.
+    Keys where ``key_padding_mask`` [B, N] is True contribute nothing, nor does anything after i to the result at i.
+    Sums are in float32 for the half dtypes; a normalised result has q's dtype, any other the sums' dtype.
     """
     if serves(q, k, v):
         return blockwise(q, k, v, key_padding_mask, product, _plain)
@@ -69,21 +57,20 @@ def _plain_product(q: Tensor, k: Tensor, v: Tensor, chunk_size: int) -> Tensor:
     if n <= chunk_size:
         return (q @ k.mT).tril() @ v
     ragged = -n % chunk_size
-    if ragged:  # zero keys at the end: they come after every query that is kept
+    if ragged:  # zero keys at the end, after every query that is kept
         q, k, v = (F.pad(x, (0, 0, 0, ragged)) for x in (q, k, v))
     # One leading dimension of M·G chunks: a single batched product instead of a loop over chunks.
     q_c, k_c, v_c = (x.reshape(-1, chunk_size, x.shape[-1]) for x in (q, k, v))
     inside = torch.bmm(torch.bmm(q_c, k_c.mT).tril(), v_c)
     states_MGDE = torch.bmm(k_c.mT, v_c).view(b * h, -1, d, e)
-    # Shifted before it is summed. "Sum minus own chunk" would be the same on paper, and let tokens after i
-    # into t_i by way of rounding.
+    # Shifted before it is summed. "Sum minus own chunk" would let the rounding of later tokens into t_i.
     prefix_MGDE = F.pad(states_MGDE[:, :-1].cumsum(1), (0, 0, 0, 0, 1, 0))
     t = torch.baddbmm(inside, q_c, prefix_MGDE.view(-1, d, e))
     return t.view(b, h, n + ragged, e)[:, :, :n]
 
 
 def full_product(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The same sum over all j, Q (K^T V) as in Eq. 13: linear in the length as it stands."""
+    """The same sum over all j, Q (K^T V) as in Eq. 13."""
     return q @ (k.mT @ v)
 
 
@@ -98,10 +85,7 @@ def product_flops(length: int, d: int, e: int, chunk_size: int | None) -> int:
     return 2 * squares * (d + e) + 4 * length * d * e
 
 
-def product_and_normaliser(
-    q: Tensor, k: Tensor, v: Tensor, causal: bool, chunk_size: int = 64
-) -> tuple[Tensor, Tensor]:
-    """(t [B, H, N, E], z [B, H, N, 1]) in one pass: z is the product with a value that is one everywhere."""
-    v_one = F.pad(v, (0, 1), value=1.0)
-    t = causal_product(q, k, v_one, chunk_size) if causal else full_product(q, k, v_one)
+def product_and_normaliser(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """(t [B, H, N, E], z [B, H, N, 1]) of ``full_product`` in one pass: z is the product with a value of ones."""
+    t = full_product(q, k, F.pad(v, (0, 1), value=1.0))
     return t[..., :-1], t[..., -1:]

@@ -8,15 +8,12 @@ By cos(a − b) = cos a cos b + sin a sin b (Eq. 11) these are inner products of
 
     φ(x_i) = [relu(x_i) cos(π i / 2M), relu(x_i) sin(π i / 2M)]          (Eq. 12)
 
-M must be at least the length, for the weights not to be negative. The paper asks for no more. Here it is
-``max_length``. The released code (OpenNLPLab/cosFormer@17e3d7c) takes the length of the current input
-(``weights_by="length"``): the weights of the same two tokens then depend on how many there are in all, padding
-included, and a causal layer's outputs on how many are still to come.
+The paper only asks that M be at least the length, so that no weight is negative. Here M is ``max_length``. The released
+code (OpenNLPLab/cosFormer@17e3d7c) takes the length of the current input (``weights_by="length"``): the weights of two
+tokens then depend on the total number of tokens, padding included, and a causal layer's outputs on later tokens.
 
 Shapes: B batch, H heads, N length, D head_dim.
 """
-
-from __future__ import annotations
 
 import math
 from dataclasses import dataclass
@@ -25,33 +22,26 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from transnormer_lib.attention.about import About
 from transnormer_lib.attention.feature_attention import FeatureAttention
-from transnormer_lib.attention.interface import AttentionConfig, check_choice, check_count, check_length, check_positive
+from transnormer_lib.attention.interface import About, AttentionConfig, check_length
 from transnormer_lib.attention.linear import scale_rows
 from transnormer_lib.attention.registry import register
 
 
 @dataclass(frozen=True)
 class CosformerConfig(AttentionConfig):
-    """cosFormer. ``weights_by="length"`` with ``causal`` makes an output depend on the number of tokens after it."""
+    """cosFormer. ``weights_by="length"`` with ``causal`` makes an output depend on the number of later tokens."""
 
     max_length: int = 512  # the longest input; M of Eq. 10 where weights_by="max_length"
     weights_by: Literal["max_length", "length"] = "max_length"  # what M is; released: length
     denominator_floor: float = 1e-6  # Δ_i is clamped from below at this, as released
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("max_length", self.max_length)
-        check_choice("weights_by", self.weights_by, ("max_length", "length"))
-        check_positive("denominator_floor", self.denominator_floor)
-
 
 @register("cosformer", CosformerConfig)
 class CosformerAttention(FeatureAttention):
-    """Eq. 10 by way of Eq. 12. A row whose ReLU features all vanish gives zeros.
+    """Eq. 10 by Eq. 12. A row whose ReLU features are all zero gives zeros.
 
-    Positions are places in the sequence, padding counted. With ``weights_by="length"`` there is no recurrence.
+    Positions count padding. With ``weights_by="length"`` there is no recurrence.
     """
 
     config: CosformerConfig
@@ -59,24 +49,21 @@ class CosformerAttention(FeatureAttention):
         title="cosFormer",
         time="N·D²",
         memory="N·D + N/C·D²",
-        memory_growth="linear",
         source="Qin et al., 2022, arXiv:2202.08791, Eq. 10 to 12",
         oracle="the cosine of Eq. 10 in loops over tokens in plain Python",
     )
 
     def __init__(self, config: CosformerConfig) -> None:
         super().__init__(config)
+        self.feature_count = 2 * config.head_dim
         self.floor = config.denominator_floor
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         check_length(k.shape[2], self.config.max_length)
-        q, k = self.turned(q, k)
+        q, k = self.rotated(q, k)
         angles_N = self._angles(k, 0)
         s = q.relu() @ k.relu().mT * (angles_N[:, None] - angles_N).cos()
         return scale_rows(s if allowed is None else s.masked_fill(~allowed, 0.0), self.floor)
-
-    def feature_count(self) -> int:
-        return 2 * self.config.head_dim
 
     def query_features(self, q: Tensor, start: int) -> Tensor:
         angles_N1 = self._angles(q, start)[:, None]
@@ -84,7 +71,7 @@ class CosformerAttention(FeatureAttention):
 
     def key_features(self, k: Tensor, start: int) -> Tensor:
         check_length(start + k.shape[2], self.config.max_length)
-        return self.query_features(k, start)
+        return super().key_features(k, start)
 
     def _angles(self, x: Tensor, start: int) -> Tensor:
         """π/2 · i/M for the positions start, start + 1, … of x [B, H, N, D]."""

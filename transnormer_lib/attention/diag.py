@@ -3,37 +3,27 @@
 Section 4.3 of "The Devil in Linear Transformer": a query sees its own block of ``block_size`` tokens, so
 time is N·w·D. T2 takes softmax, T1 takes ReLA (Zhang et al., 2021): ReLU of the scores and RMSNorm of the
 output over the embedding. The released T1 has no gate on that norm and the released T2 no norm at all
-(OpenNLPLab/fairseq-evo@38fa81f). The release also lets the zeros that fill up a last, ragged block into the
+(OpenNLPLab/fairseq-evo@38fa81f). The release also lets the zeros that fill a last, ragged block into the
 softmax; here they never enter it.
 
 Shapes: B batch, H heads, N length, D head_dim, W tokens per block, G blocks.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from transnormer_lib.attention import triton_forms
-from transnormer_lib.attention.about import About
-from transnormer_lib.attention.interface import (
-    Attention,
-    AttentionConfig,
-    Kernel,
-    check_choice,
-    check_count,
-    check_dropout,
-)
-from transnormer_lib.attention.norm import magnitude_weights, over_embedding
-from transnormer_lib.attention.norms import EpsPlacement, RMSNorm, check_norm, widen
+from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.norm import magnitude_weights
+from transnormer_lib.attention.norms import RMSNorm, over_embedding, widen
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
+from transnormer_lib.choices import EpsPlacement
 
 
 @dataclass(frozen=True)
@@ -47,15 +37,6 @@ class DiagConfig(AttentionConfig):
     eps_placement: EpsPlacement = "inside"  # Definition D.1: inside the root; released: outside
     dropout: float = 0.0  # of the attention matrix, in training; released: 0.1 in the bidirectional model
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("block_size", self.block_size)
-        check_choice("scores", self.scores, ("softmax", "rela"))
-        if self.norm is not None:
-            check_choice("norm", self.norm, ("rms", "none"))
-        check_norm("rms", self.eps, self.eps_placement)
-        check_dropout(self.dropout)
-
     @property
     def output_norm(self) -> str:
         """``norm`` with None replaced by what the paper's models use."""
@@ -67,7 +48,7 @@ class DiagAttention(Attention):
     """Attention inside blocks. Its weights are the softmax, or ``magnitude_weights`` of ReLA's scores.
 
     With ``rotary`` positions start anew in each block, as in the release. The recurrent state is the current block's
-    keys and values, room for ``block_size`` of them whatever the position.
+    keys and values, with room for ``block_size`` of them.
     """
 
     config: DiagConfig
@@ -75,20 +56,44 @@ class DiagAttention(Attention):
         title="DiagAttention",
         time="N·w·D",
         memory="N·w",
-        memory_growth="linear",
         source="Qin et al., 2022, arXiv:2210.10340, Section 4.3",
         oracle="loops over tokens in plain Python",
     )
-    kernels: ClassVar[Mapping[str, Kernel]] = {"cuda": triton_forms.diag_kernel}
-
-    def kernel_misses(self, dtype: torch.dtype, device: torch.device) -> str:
-        return triton_forms.misses_diag(self, dtype, device)
+    kernel_devices = ("cuda",)
 
     def __init__(self, config: DiagConfig) -> None:
         super().__init__(config)
         self.norm: RMSNorm | None = None
         if config.output_norm == "rms":
             self.norm = RMSNorm(config.heads * config.head_dim, config.eps, config.eps_placement)
+
+    def kernel(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        from transnormer_kernels import diag_attention
+
+        config = self.config
+        o = diag_attention(
+            *(x.transpose(1, 2) for x in (q, k, v)),
+            block_size=config.block_size,
+            scores=config.scores,
+            causal=config.causal,
+            norm="embedding" if config.output_norm == "rms" else "none",
+            eps=config.eps,
+            eps_placement=config.eps_placement,
+            key_padding_mask=key_padding_mask,
+            **triton_forms.rotation(self.rotary, q.device),
+        )
+        return o.transpose(1, 2)
+
+    def kernel_refusal(self, dtype: torch.dtype, device: torch.device) -> str:
+        if reason := triton_forms.refusal(self.config.head_dim, dtype, device):
+            return reason
+        if self.config.dropout and self.training:
+            return "the kernel has no dropout"
+        if self.config.block_size > 128:
+            return f"block_size={self.config.block_size} is above the kernel's 128"
+        if dtype == torch.float32 and self.config.head_dim > 64 and self.config.block_size > 64:
+            return "float32 blocks above 64 tokens of above 64 numbers exceed a processor's shared memory"
+        return ""
 
     def allowed(self, n: int, key_padding_mask: Tensor | None, device: torch.device) -> Tensor:
         block = torch.arange(n, device=device) // self.config.block_size
@@ -97,12 +102,12 @@ class DiagAttention(Attention):
         return same_block if allowed is None else same_block & allowed
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        """The scores' softmax or ReLU, on whole sequences as on blocks: [..., n, n] for q, k [..., n, D]."""
-        q, k = self.turned(q, k, period=self.config.block_size)
+        """The scores' softmax or ReLU, for whole sequences and for blocks: [..., n, n] for q, k [..., n, D]."""
+        q, k = self.rotated(q, k, period=self.config.block_size)
         return self._matrix(q, k, allowed)
 
     def _matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        """``attention_matrix`` of queries and keys that are turned already."""
+        """``attention_matrix`` of rotated queries and keys."""
         s = (q * self.config.head_dim**-0.5) @ k.mT
         if self.config.scores == "softmax":
             return masked_softmax(s, allowed)
@@ -111,11 +116,11 @@ class DiagAttention(Attention):
     def finish(self, t: Tensor) -> Tensor:
         return t if self.norm is None else over_embedding(self.norm, t)
 
-    def weights(self, matrix: Tensor) -> Tensor:
+    def shown_weights(self, matrix: Tensor) -> Tensor:
         return matrix if self.config.scores == "softmax" else magnitude_weights(matrix)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        """Whole blocks as one batched product, a shorter last block as another: no key is ever invented."""
+        """Whole blocks as one batched product, a shorter last block as another, so that no key is filled in."""
         q, k, v = widen(q), widen(k), widen(v)
         n, w = q.shape[2], self.config.block_size
         if n % w == 0 or n < w:  # nothing to cut, and a cut costs a copy in the backward pass
@@ -145,16 +150,16 @@ class DiagAttention(Attention):
 
     def state_after(self, k: Tensor, v: Tensor) -> State:
         w, n = self.config.block_size, k.shape[2]
-        k, v = (widen(x[:, :, n - n % w :]) for x in (k, v))  # a block that is full is nobody's concern any more
-        (k,) = self.turned(k)
+        k, v = (widen(x[:, :, n - n % w :]) for x in (k, v))  # completed blocks are no longer needed
+        (k,) = self.rotated(k)
         return {name: F.pad(x, (0, 0, 0, w - n % w)) for name, x in (("keys", k), ("values", v))}
 
     def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
         q, k, v = widen(q), widen(k), widen(v)
-        q, k = self.turned(q, k, start=position, period=self.config.block_size)
+        q, k = self.rotated(q, k, start=position, period=self.config.block_size)
         keys, values, slot = state["keys"], state["values"], position % self.config.block_size
         keys[:, :, slot], values[:, :, slot] = k[:, :, 0], v[:, :, 0]
-        seen = slice(slot + 1)  # beyond it stands what is left of the block before
+        seen = slice(slot + 1)  # later slots still hold the previous block
         t = self.dropout(self._matrix(q, keys[:, :, seen], None)) @ values[:, :, seen]
         return self.finish(t), {"keys": keys, "values": values}
 

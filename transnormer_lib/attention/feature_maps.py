@@ -1,13 +1,9 @@
 """Feature maps φ of kernel-based linear attention: elementwise functions on queries and keys.
 
-The similarity of Eq. 6 of "The Devil in Linear Transformer" is s_ij = φ(q_i)·φ(k_j). The names are those that
-configs carry: ``elu`` (TransNormer T1, signed), ``1+elu`` (TransNormer T2 and the 1+elu baseline, positive),
-``relu`` (not negative) and ``identity``.
+The similarity of Eq. 6 of "The Devil in Linear Transformer" is s_ij = φ(q_i)·φ(k_j). Configs name φ ``elu``
+(TransNormer T1, signed), ``1+elu`` (TransNormer T2 and the 1+elu baseline, positive), ``relu`` or ``identity``.
 """
 
-from __future__ import annotations
-
-import difflib
 from collections.abc import Callable
 from typing import Any
 
@@ -15,16 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transnormer_lib.checks import nearest
+
 FeatureMap = Callable[[Tensor], Tensor]
 
 
-def elu(x: Tensor) -> Tensor:
-    """x where x > 0, exp(x) − 1 elsewhere: values in (−1, ∞)."""
-    return F.elu(x)
-
-
 class _OnePlusElu(torch.autograd.Function):
-    """One tensor kept for the backward pass instead of three: φ' = min(φ, 1)."""
+    """Keeps one tensor for the backward pass instead of three: φ' = min(φ, 1)."""
 
     generate_vmap_rule = True
 
@@ -48,30 +41,15 @@ def one_plus_elu(x: Tensor) -> Tensor:
     Not computed as elu(x) + 1: in float32 that rounds to 0 below x ≈ -17 while its derivative does not, and
     φ' ≤ φ, which keeps the gradient of scaled linear attention in q and k bounded, would fail there.
     """
-    # Where no gradient is recorded, as in decoding, a Function costs more than what it computes.
+    # Without a recorded gradient, as in decoding, a Function costs more than what it computes.
     return _OnePlusElu.apply(x) if torch.is_grad_enabled() else _OnePlusElu.forward(x)
 
 
-def relu(x: Tensor) -> Tensor:
-    """max(x, 0): values in [0, ∞)."""
-    return F.relu(x)
-
-
-def identity(x: Tensor) -> Tensor:
-    """x itself: Eq. 13 as printed."""
-    return x
-
-
-_FEATURE_MAPS: dict[str, FeatureMap] = {"elu": elu, "1+elu": one_plus_elu, "relu": relu, "identity": identity}
-
-
-def feature_map_names() -> tuple[str, ...]:
-    """The names that ``feature_map`` knows."""
-    return tuple(_FEATURE_MAPS)
+FEATURE_MAPS: dict[str, FeatureMap] = {"elu": F.elu, "1+elu": one_plus_elu, "relu": F.relu, "identity": lambda x: x}
 
 
 def slope(name: str, phi_x: Tensor) -> Tensor | None:
-    """φ'(x) of the feature map called ``name``, from φ(x) alone; None where it is one everywhere."""
+    """φ'(x) of the feature map called ``name``, from φ(x) alone; None if it is one everywhere."""
     if name == "identity":
         return None
     if name == "relu":
@@ -80,9 +58,7 @@ def slope(name: str, phi_x: Tensor) -> Tensor | None:
 
 
 def feature_map(name: str) -> FeatureMap:
-    """The feature map called ``name``; ValueError naming the nearest one where there is none."""
-    if name not in _FEATURE_MAPS:
-        near = difflib.get_close_matches(str(name), _FEATURE_MAPS, n=1, cutoff=0.3)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"phi={name!r}: must be one of {', '.join(_FEATURE_MAPS)}{hint}")
-    return _FEATURE_MAPS[name]
+    """The feature map called ``name``; ValueError naming the nearest one if there is none."""
+    if name not in FEATURE_MAPS:
+        raise ValueError(f"phi={name!r}: no such feature map{nearest(str(name), FEATURE_MAPS)}")
+    return FEATURE_MAPS[name]

@@ -6,24 +6,21 @@ Hua et al. (2022), "Transformer Quality in Linear Time", arXiv:2202.10447. With 
     FLASH       A_ij = [g(i) = g(j)] relu(q_i·k_j / C + b_{j−i})² + q'_i·k'_j / n                Section 4
 
 q, k (quadratic) and q', k' (linear) are four affine images of one z. In FLASH's linear part i sees the tokens of all
-chunks; where it is causal, those of earlier chunks alone, because its own chunk's state would show it later tokens.
-Chunks are counted from the start of the padded sequence.
+chunks; if causal, only those of earlier chunks, because its own chunk's state would show it later tokens. Chunks are
+counted from the start of the padded sequence.
 
-**What n is.** The paper divides by the length. FLASH-pytorch's GAU does so in causal form too, and the output at i then
-changes with the number of tokens after i. Here n is by default the number of tokens that are summed, ``seen``: the
-whole sequence's real tokens, in a causal form row i's own. A is then of one size at every i, whatever the length, and
-no token sees the future. The release behind the paper's baselines (OpenNLPLab/fairseq-evo@25dd5f8) divides FLASH's
-states by the chunk size, so that their sum grows with the length, and FLASH-quad's scores by 512, or by the length of
-what is longer. ``divide_by`` has these forms.
+**n.** The paper divides by the length, as does FLASH-pytorch's GAU in causal form, where an output then depends on the
+number of later tokens. The default here, ``seen``, is the number of tokens summed: the sequence's real tokens, or in a
+causal form row i's own, which gives A one scale at every i and length. The release behind the paper's baselines
+(OpenNLPLab/fairseq-evo@25dd5f8) divides FLASH's states by the chunk size, so that their sum grows with the length, and
+FLASH-quad's scores by 512 or a greater length. ``divide_by`` selects these forms.
 
 **b** is a table of one number per distance, as released, or the paper's form for long sequences, (R_i a)·(R_j b) with
-two vectors turned by RoPE. FLASH-pytorch has T5's buckets instead, a table too. The release divides the scores and not
-b, as above.
+two vectors rotated by RoPE. FLASH-pytorch has T5's buckets instead, also a table. As above, the release divides the
+scores and not b.
 
 Shapes: B batch, N length, D width, e width of u and v, s width of z, C tokens per chunk, G chunks.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -32,32 +29,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transnormer_lib.attention.about import About
 from transnormer_lib.attention.gated import CachedBlock, GatedBlock, GatedConfig, Images
-from transnormer_lib.attention.interface import check_choice, check_count, check_length
+from transnormer_lib.attention.interface import About, check_length
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.rotary import Rotary
-
-PositionBias = Literal["table", "rope", "none"]
 
 
 @dataclass(frozen=True)
 class _FlashConfig(GatedConfig):
     """The fields of FLASH and FLASH-quad."""
 
-    position_bias: PositionBias = "table"  # b: learned per distance; a and b turned by RoPE; or zero
+    position_bias: Literal["table", "rope", "none"] = "table"  # b: learned per distance; RoPE of a and b; or zero
     max_length: int = 512  # the table has 2·max_length − 1 numbers
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("position_bias", self.position_bias, ("table", "rope", "none"))
-        check_count("max_length", self.max_length)
 
     @property
     def reach(self) -> int:
-        """The table holds the distances below this."""
+        """The table holds distances below this."""
         return self.max_length
 
 
@@ -96,7 +85,7 @@ class _Flash(GatedBlock):
         return 0.0
 
     def distances(self, n: int) -> Tensor | None:
-        """b of the distances −(n − 1) … n − 1, [2n − 1]: a turn of both by i leaves (R_i a)·(R_j b) as it was."""
+        """b of the distances −(n − 1) … n − 1, [2n − 1]: rotating both by i does not change (R_i a)·(R_j b)."""
         if self.table is not None:
             middle = self.config.reach - 1
             return widen(self.table)[middle - (n - 1) : middle + n]
@@ -107,7 +96,7 @@ class _Flash(GatedBlock):
         return None
 
     def kernel(self, q: Tensor, k: Tensor) -> Tensor:
-        """relu(q_i·k_j + b_{j−i})² [..., n, n], causal where the config is; q has been divided already."""
+        """relu(q_i·k_j + b_{j−i})² [..., n, n], causal if the config is; q is divided already."""
         scores, distances = q @ k.mT, self.distances(q.shape[-2])
         if distances is not None:
             scores = scores + distances.unfold(0, q.shape[-2], 1).flip(0)
@@ -115,22 +104,15 @@ class _Flash(GatedBlock):
         return kernel.tril() if self.config.causal else kernel
 
     def kernel_row(self, q_B1S: Tensor, k_BLS: Tensor) -> Tensor:
-        """The last row of ``kernel`` [B, 1, L], q being that of the last of the L tokens."""
+        """The last row of ``kernel`` [B, 1, L], for the q of the last of L tokens."""
         scores, distances = q_B1S @ k_BLS.mT, self.distances(k_BLS.shape[1])
         return (scores if distances is None else scores + distances[: k_BLS.shape[1]]).relu().square()
 
 
 @dataclass(frozen=True)
 class FlashConfig(_FlashConfig):
-    """FLASH."""
-
     chunk_size: int = 64  # C; TransNormer's baseline: 64, Hua et al.: 256
     divide_by: Literal["seen", "chunk"] = "seen"  # n of the linear part; released: the chunk size
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("chunk_size", self.chunk_size)
-        check_choice("divide_by", self.divide_by, ("seen", "chunk"))
 
     @property
     def reach(self) -> int:
@@ -150,7 +132,6 @@ class Flash(_Flash):
         title="FLASH",
         time="N·(C + s)·e",
         memory="N·(C + e) + N/C·s·e",
-        memory_growth="linear",
         source="Hua et al., 2022, arXiv:2202.10447, Section 4",
         oracle="FLASH-pytorch's FLASH; loops over tokens in plain Python",
     )
@@ -168,9 +149,7 @@ class Flash(_Flash):
     def mix(self, images: Images, v_BNE: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         n = v_BNE.shape[1]
         c = min(self.config.chunk_size, n)
-        real_BN = torch.ones(1, n, dtype=v_BNE.dtype, device=v_BNE.device)
-        if key_padding_mask is not None:
-            real_BN = (~key_padding_mask).to(v_BNE.dtype)
+        real_BN = self.real(v_BNE, key_padding_mask)
         if n % c:  # zero values at the end: they are in no sum
             images = tuple(F.pad(x, (0, 0, 0, -n % c)) for x in images)
             v_BNE, real_BN = F.pad(v_BNE, (0, 0, 0, -n % c)), F.pad(real_BN, (0, -n % c))
@@ -180,7 +159,7 @@ class Flash(_Flash):
         if not self.config.causal:
             o_BGCE = o_BGCE + self._across(lin_q, (images[3].mT @ v_BNE)[:, None], real_BN.sum(1, keepdim=True))
         elif v_BGCE.shape[1] > 1:
-            # Of the chunks before each one alone: no rounding of a later chunk may reach an earlier one.
+            # Sums over earlier chunks only: no rounding of a later chunk may reach an earlier one.
             states_BGSE = (lin_k[:, :-1].mT @ v_BGCE[:, :-1]).cumsum(1)
             seen_BG = real_BN.unflatten(1, (-1, c)).sum(-1)[:, :-1].cumsum(1)
             later = o_BGCE[:, 1:] + self._across(lin_q[:, 1:], states_BGSE, seen_BG)
@@ -205,7 +184,7 @@ class Flash(_Flash):
         return {"quad_keys": (c, s), "lin_keys": (c, s), "values": (c, e), "kv": (s, e)}
 
     def remember(self, images: Images, v_BNE: Tensor) -> State:
-        # A chunk that is full stays the current one until the next token comes.
+        # A full chunk stays the current one until the next token comes.
         c, n = self.config.chunk_size, v_BNE.shape[1]
         start = (n - 1) // c * c
         current = {"quad_keys": images[2], "lin_keys": images[3], "values": v_BNE}
@@ -229,13 +208,9 @@ class Flash(_Flash):
 
 @dataclass(frozen=True)
 class FlashQuadConfig(_FlashConfig):
-    """FLASH-quad. With ``length`` a causal output depends on how many tokens follow: there is no recurrent form."""
+    """FLASH-quad. With ``length`` a causal output depends on the number of later tokens: no recurrent form."""
 
     divide_by: Literal["seen", "max_length", "length"] = "seen"  # n; released: max_length; FLASH-pytorch: length
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("divide_by", self.divide_by, ("seen", "max_length", "length"))
 
 
 @register("flash-quad", FlashQuadConfig)
@@ -268,33 +243,24 @@ class FlashQuad(_Flash, CachedBlock):
         if self.config.divide_by == "max_length":
             q = q / self.config.max_length
         else:
-            real_BN = torch.ones(1, q.shape[1], dtype=q.dtype, device=q.device)
-            if key_padding_mask is not None:
-                real_BN = (~key_padding_mask).to(q.dtype)
+            real_BN = self.real(v_BNE, key_padding_mask)
             rows = self.config.causal and self.config.divide_by == "seen"
             n = real_BN.cumsum(1) if rows else real_BN.sum(1, keepdim=True)
             q = q / n.clamp(min=1.0)[..., None]
-        return self.kernel(q, k) @ v_BNE  # no mask: a key of padding has a value of zero
+        return self.kernel(q, k) @ v_BNE  # no mask: padding's values are zero
 
     def mix_flops(self, length: int) -> int:
         return 2 * length * length * (self.config.s + self.config.e)
-
-    def cache(self) -> StateShapes:
-        self._check_divisor()
-        return super().cache()
-
-    def remember(self, images: Images, v_BNE: Tensor) -> State:
-        self._check_divisor()
-        return super().remember(images, v_BNE)
 
     def mix_one(self, images: Images, v_B1E: Tensor, state: State, position: int) -> tuple[Tensor, State]:
         n = self.config.max_length if self.config.divide_by == "max_length" else position + 1
         after, keys, values = self.append(state, images[1], v_B1E, position)
         return self.kernel_row(images[0] / n, keys) @ values, after
 
-    def _check_divisor(self) -> None:
+    def _check_recurrent(self) -> None:
+        super()._check_recurrent()
         if self.config.divide_by == "length":
-            raise ValueError("divide_by='length': has no recurrent form, since an output depends on what is to come")
+            raise ValueError("divide_by='length': has no recurrent form, since an output depends on later tokens")
 
 
 def _count(allowed: Tensor) -> Tensor:

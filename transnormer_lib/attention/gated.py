@@ -4,14 +4,12 @@
     q = R (γ_q ⊙ z + β_q), k alike             per-feature scale and offset of z, then RoPE
     y = (u ⊙ A v) W_o                          A from q and k: what the mechanisms differ in
 
-This is the gated attention unit of Hua et al. (2022, arXiv:2202.10447), Section 3: one head, and its gate does the work
+This is the gated attention unit of Hua et al. (2022, arXiv:2202.10447), Section 3: one head, whose gate does the work
 of a feed-forward part. A mechanism writes ``attention_matrix`` (A as published), ``mix`` (A v, fast), ``mix_flops``
 and, for decoding, ``cache``, ``remember`` and ``mix_one``.
 
 Shapes: B batch, N length, D width of the model, e width of u and v, s width of z.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -21,10 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transnormer_lib.attention.block import AttentionBlock, BlockConfig
-from transnormer_lib.attention.interface import check_count, check_flag, without_autocast
+from transnormer_lib.attention.interface import without_autocast
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.recurrent import State, StateShapes, append, cache_of, cache_shapes
-from transnormer_lib.attention.rotary import build_rotary
+from transnormer_lib.attention.rotary import Rotary
+from transnormer_lib.checks import check_count
 
 Images = tuple[Tensor, ...]  # the affine images of z, each [B, N, s]
 
@@ -35,17 +34,13 @@ class GatedConfig(BlockConfig):
 
     s: int = 128  # width of z, of queries and of keys
     expansion: int = 2  # e / dim
-    rope: bool = True  # turn queries and keys by their positions
+    rope: bool = True  # rotate queries and keys by their positions
     token_shift: bool = False  # the first half of x comes from the token before: FLASH-pytorch's option, not published
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("s", self.s)
-        check_count("expansion", self.expansion)
-        check_flag("rope", self.rope)
-        check_flag("token_shift", self.token_shift)
         if self.rope and self.s % 2:
-            raise ValueError(f"s={self.s}: must be even with rope=True, which turns pairs of features")
+            raise ValueError(f"s={self.s}: must be even with rope=True, which rotates pairs of features")
 
     @property
     def e(self) -> int:
@@ -64,10 +59,10 @@ class GatedBlock(AttentionBlock):
         self.in_proj = nn.Linear(config.dim, 2 * config.e + config.s, bias)
         self.out_proj = nn.Linear(config.e, config.dim, bias)
         self.gamma = nn.Parameter(torch.empty(self.images, config.s))
-        self.beta: nn.Parameter | None
-        self.register_parameter("beta", nn.Parameter(torch.empty(self.images, config.s)) if offset else None)
-        self.rotary = build_rotary("rope" if config.rope else "none", config.s)
+        self.beta = nn.Parameter(torch.empty(self.images, config.s)) if offset else None
+        self.rotary = Rotary(config.s, learned=False) if config.rope else None
         self.dropout = nn.Dropout(dropout)  # of the attention matrix
+        self.shifted_width = (config.dim + 1) // 2  # features of a token that a token shift moves
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -80,8 +75,6 @@ class GatedBlock(AttentionBlock):
         nn.init.ones_(self.gamma)
         if self.beta is not None:
             nn.init.zeros_(self.beta)
-
-    # --- what a mechanism writes --------------------------------------------------------------------------
 
     def attention_matrix(self, images: Images, allowed: Tensor) -> Tensor:
         """A as published, [B, N, N], zero where ``allowed`` [B or 1, N, N] is False."""
@@ -96,7 +89,7 @@ class GatedBlock(AttentionBlock):
         raise NotImplementedError
 
     def cache(self) -> StateShapes:
-        """The names of what is remembered between tokens, and the shapes beyond [B]."""
+        """The names and the shapes beyond [B] of what is remembered between tokens."""
         raise NotImplementedError
 
     def remember(self, images: Images, v_BNE: Tensor) -> State:
@@ -108,16 +101,14 @@ class GatedBlock(AttentionBlock):
         raise NotImplementedError
 
     def check_length(self, length: int) -> None:
-        """Refuse a sequence that is too long; nothing unless overridden."""
-
-    # --- what all of them share ---------------------------------------------------------------------------
+        """Refuse a sequence that is too long. Nothing unless overridden."""
 
     def project(
         self, x_BND: Tensor, key_padding_mask: Tensor | None, start: int = 0, before_B1H: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Images]:
-        """(u, v [B, N, e], the turned images of z) in the wide dtype; v is zero on padding.
+        """(u, v [B, N, e], the rotated images of z) in the wide dtype; v is zero on padding.
 
-        ``before`` is the half of the token before the first that a token shift moves; None: there is no such token.
+        ``before`` is the half that a token shift moves in from the token before the first; None if there is none.
         """
         if self.config.token_shift:
             moved, kept = x_BND[..., : self.shifted_width], x_BND[..., self.shifted_width :]
@@ -135,11 +126,6 @@ class GatedBlock(AttentionBlock):
             if self.rotary is not None:
                 (images,) = self.rotary(images, start=start)
             return u, v, images.unbind(0)
-
-    @property
-    def shifted_width(self) -> int:
-        """How many features of a token a token shift moves."""
-        return (self.config.dim + 1) // 2
 
     def branch(self, x_BND: Tensor, key_padding_mask: Tensor | None, reference: bool) -> tuple[Tensor, Tensor | None]:
         n, matrix = x_BND.shape[1], None
@@ -160,6 +146,13 @@ class GatedBlock(AttentionBlock):
         if self.config.causal:
             allowed = allowed.tril()
         return allowed if key_padding_mask is None else allowed & ~key_padding_mask[:, None, :]
+
+    @staticmethod
+    def real(v_BNE: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        """1 on real tokens and 0 on padding, in v's dtype: [B or 1, N]."""
+        if key_padding_mask is None:
+            return torch.ones(1, v_BNE.shape[1], dtype=v_BNE.dtype, device=v_BNE.device)
+        return (~key_padding_mask).to(v_BNE.dtype)
 
     def flops(self, length: int) -> int:
         check_count("length", length)
@@ -183,7 +176,7 @@ class GatedBlock(AttentionBlock):
         return self.out_proj(gated)[:, 0], self._with_last(after, x_BD[:, None])
 
     def _with_last(self, state: State, x_BND: Tensor) -> State:
-        """``state`` with what a token shift moves of the last token."""
+        """``state`` with the part of the last token that a token shift moves."""
         if not self.config.token_shift:
             return state
         return {**state, "before": widen(x_BND[:, -1:, : self.shifted_width]).clone()}
@@ -194,8 +187,7 @@ class CachedBlock(GatedBlock):
 
     def cache(self) -> StateShapes:
         # One head: [B, 1, L, s] and [B, 1, L, e].
-        shapes = cache_shapes(self.config.s, self.config.e)
-        return {name: (1, *shape) for name, shape in shapes.items()}
+        return {name: (1, *shape) for name, shape in cache_shapes(self.config.s, self.config.e).items()}
 
     def remember(self, images: Images, v_BNE: Tensor) -> State:
         return cache_of(images[1][:, None], v_BNE[:, None])

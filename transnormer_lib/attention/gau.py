@@ -1,12 +1,12 @@
-"""GAU with softmax_plus, the gated attention unit of the "GAU-based model" and of its forerunner GAU-α.
+"""GAU with softmax_plus, the gated attention unit of the "GAU-based model" and of its predecessor GAU-α.
 
     a_ij = q_i·k_j / √s,  q = R (γ_q ⊙ z), k = R (γ_k ⊙ z)       linear layers without bias
     A_i  = softmax(log_512(n) a_i)                               softmax_plus
     y    = (u ⊙ A v) W_o
 
 Liu (2022), "Implementation and Experiments for GAU-based Model", Sections 3.2, 3.3 and 4.1; JunnYu/GAU-alpha-pytorch.
-n is the number of keys that a query may see: a causal row's own. The logarithm makes the entropy of a row nearly
-independent of n. The paper writes √d_h where the release has √s, and offsets b_Q, b_K that the release leaves out.
+n is the number of keys that a query may see: in a causal form each row has its own. The logarithm makes the entropy of
+a row nearly independent of n. The paper writes √d_h instead of √s, and offsets b_Q, b_K that the release leaves out.
 
 The other normalisers are the squared ReLUs of Tables 1 and 2:
 
@@ -16,12 +16,10 @@ The other normalisers are the squared ReLUs of Tables 1 and 2:
     relu2-s2      relu(a / s)²                   s²; Table 1: does not converge
     relu2-scaled  relu(a)² / (c_i n s)           c_i = Σ_j relu(a_ij)²: a row sums to 1 / (n s), not to 1
 
-Table 1 speaks of factors of relu(q·k)²: that is ``scale=False``. Table 2 has √d_h inside: ``scale=True``.
+Table 1's factors are those of relu(q·k)²: ``scale=False``. Table 2 has √d_h inside: ``scale=True``.
 
 Shapes: B batch, N length, D width, e width of u and v, s width of z.
 """
-
-from __future__ import annotations
 
 import math
 from dataclasses import dataclass
@@ -31,49 +29,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transnormer_lib.attention.about import About
 from transnormer_lib.attention.gated import CachedBlock, GatedConfig, Images
-from transnormer_lib.attention.interface import check_choice, check_count, check_dropout, check_flag
+from transnormer_lib.attention.interface import About
 from transnormer_lib.attention.recurrent import State
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
 
 Normaliser = Literal["softmax_plus", "softmax", "relu2-n2", "relu2-n", "relu2-ns", "relu2-s2", "relu2-scaled"]
-NORMALISERS: tuple[str, ...] = (
-    "softmax_plus",
-    "softmax",
-    "relu2-n2",
-    "relu2-n",
-    "relu2-ns",
-    "relu2-s2",
-    "relu2-scaled",
-)
 
 
 @dataclass(frozen=True)
 class GAUConfig(GatedConfig):
-    """The gated attention unit."""
-
     normaliser: Normaliser = "softmax_plus"  # from scores to the matrix A
     scale: bool = True  # divide the scores by √s
     min_keys: int = 1  # softmax_plus takes n to be at least this; one release: 16
     offset: bool = False  # β beside γ, as the paper writes; the release has none
     dropout: float = 0.1  # of A, in training
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("normaliser", self.normaliser, NORMALISERS)
-        check_flag("scale", self.scale)
-        check_count("min_keys", self.min_keys)
-        check_flag("offset", self.offset)
-        check_dropout(self.dropout)
-
 
 @register("gau", GAUConfig)
 class GAU(CachedBlock):
-    """The fast form folds all factors into the queries. Its memory is quadratic with every normaliser: no fused softmax
-    attention takes values that are wider than the keys. The recurrent state is a cache of all keys and values, which
-    grows.
+    """GAU. The fast form folds all factors into the queries; the recurrent state is a growing cache of keys and values.
+
+    Memory is quadratic with every normaliser: no fused softmax attention takes values that are wider than the keys.
     """
 
     config: GAUConfig
@@ -109,22 +87,19 @@ class GAU(CachedBlock):
         if normaliser == "relu2-ns":
             return a.relu().square() / (n * s)
         c = a.relu().square().sum(-1, keepdim=True)
-        return a.relu().square() / (_positive(c) * n * s)
+        return a.relu().square() / (c.clamp(min=torch.finfo(c.dtype).tiny) * n * s)
 
     def mix(self, images: Images, v_BNE: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k = images
         causal = self.config.causal
-        real_BN = torch.ones(1, q.shape[1], dtype=q.dtype, device=q.device)
-        if key_padding_mask is not None:
-            real_BN = (~key_padding_mask).to(q.dtype)
+        real_BN = self.real(v_BNE, key_padding_mask)
         n_B_1 = (real_BN.cumsum(1) if causal else real_BN.sum(1, keepdim=True)).clamp(min=1.0)[..., None]
         q = q * self._factor(n_B_1)
         if self.config.normaliser.startswith("softmax"):
             p = self.config.dropout if self.training else 0.0
-            if key_padding_mask is None:
-                return F.scaled_dot_product_attention(q, k, v_BNE, dropout_p=p, is_causal=causal, scale=1.0)
-            allowed = self.allowed(q.shape[1], key_padding_mask, q.device)
-            return F.scaled_dot_product_attention(q, k, v_BNE, attn_mask=allowed, dropout_p=p, scale=1.0)
+            allowed = None if key_padding_mask is None else self.allowed(q.shape[1], key_padding_mask, q.device)
+            is_causal = causal and allowed is None
+            return F.scaled_dot_product_attention(q, k, v_BNE, allowed, dropout_p=p, is_causal=is_causal, scale=1.0)
         if key_padding_mask is not None:
             k = k.masked_fill(key_padding_mask[..., None], 0.0)  # relu(0) = 0 leaves it out of c_i as well
         matrix = (q @ k.mT).relu().square()
@@ -133,7 +108,7 @@ class GAU(CachedBlock):
         return self._over_rows(self.dropout(matrix) @ v_BNE, matrix, n_B_1)
 
     def _factor(self, n: Tensor) -> Tensor | float:
-        """What a row's scores are multiplied by: f of relu(f q·k)² or of softmax(f q·k)."""
+        """f of relu(f q·k)² or of softmax(f q·k), for rows with n keys."""
         s, normaliser = self.config.s, self.config.normaliser
         f = s**-0.5 if self.config.scale else 1.0
         if normaliser == "softmax_plus":
@@ -149,10 +124,11 @@ class GAU(CachedBlock):
         return f
 
     def _over_rows(self, o: Tensor, matrix: Tensor, n: Tensor) -> Tensor:
-        """o divided by what is left to divide by: c_i n s of relu2-scaled."""
+        """o divided by the rest of relu2-scaled's divisor, c_i n s."""
         if self.config.normaliser != "relu2-scaled":
             return o
-        return o / (_positive(matrix.sum(-1, keepdim=True)) * n * self.config.s)
+        c = matrix.sum(-1, keepdim=True).clamp(min=torch.finfo(matrix.dtype).tiny)  # c is zero if its row is
+        return o / (c * n * self.config.s)
 
     def mix_flops(self, length: int) -> int:
         return 2 * length * length * (self.config.s + self.config.e)
@@ -165,8 +141,3 @@ class GAU(CachedBlock):
             return self.dropout(scores.softmax(-1)) @ values, after
         matrix = scores.relu().square()
         return self._over_rows(self.dropout(matrix) @ values, matrix, n), after
-
-
-def _positive(c: Tensor) -> Tensor:
-    """c, or where it is zero, as its row then is, the smallest number that can be divided by."""
-    return c.clamp(min=torch.finfo(c.dtype).tiny)

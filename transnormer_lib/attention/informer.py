@@ -1,29 +1,27 @@
 """Informer's ProbSparse attention: a few queries attend, the others take the mean of the values.
 
-Zhou et al., 2021 (arXiv:2012.07436), Eq. 3 and 4 and Algorithm 1. A query whose scores stand out from their mean is
-worth attending for, and a random sample K̄ of the keys tells which queries are:
+Zhou et al., 2021 (arXiv:2012.07436), Eq. 3 and 4 and Algorithm 1. A query attends if its scores stand out from their
+mean, measured on a random sample K̄ of the keys:
 
     M̄(q_i, K̄) = max_j {q_i·k_j / sqrt(D)} − mean_j {q_i·k_j / sqrt(D)}            the measurement, j in the sample
     o_i = Σ_j softmax_j(q_i·k_j / sqrt(D)) v_j    for the u queries of the largest M̄,    mean(V) for the others
 
-with u = c·⌈ln n⌉ of n queries, and c·⌈ln n⌉ keys in the sample, drawn with replacement; no more than n of either, so
-that short sequences get softmax attention. The paper leaves open how ln is rounded, and its sample has no c: both are
-the released code's (zhouhaoyi/Informer2020, models/attn.py).
+with u = c·⌈ln n⌉ of n queries, and c·⌈ln n⌉ keys in the sample, drawn with replacement; at most n of either, so that
+short sequences get softmax attention. The paper leaves open how ln is rounded, and its sample has no c: both follow the
+released code (zhouhaoyi/Informer2020, models/attn.py).
 
 n counts a sequence's own real tokens. The sample is given by fractions f_s of it, the token of rank ⌊f_s·n⌋, which
 all queries share: fresh ones in each call in training mode, the buffer's in evaluation mode.
 
 **Causal.** The paper masks the scores of the selected queries and says no more. The release still selects among all
-queries of the sequence, by keys that may come later, and gives the others the running *sum* of the values: what stands
-at i then depends on the future, and grows with i. Here everything at i is that of the prefix: its sample, u, the
-query's rank among the queries up to i, the mean of the values up to i. ``selection="sequence"`` and ``lazy="sum"``
-bring the release back. The release divides the sampled sum by n and not by the size of the sample:
-``mean_over="length"``. It builds a dropout of the weights and never applies it; there is none here.
+queries of the sequence, by keys that may come later, and gives the others the running *sum* of the values: the output
+at i then depends on the future and grows with i. Here everything at i comes from the prefix: its sample, u, the query's
+rank among the queries up to i, the mean of the values up to i. ``selection="sequence"`` and ``lazy="sum"`` are the
+release's. The release divides the sampled sum by n and not by the size of the sample: ``mean_over="length"``. It builds
+a dropout of the weights and never applies it; there is none here.
 
 Shapes: B batch, H heads, N length, D head_dim, S selected queries, F fractions, U keys in a sample.
 """
-
-from __future__ import annotations
 
 import math
 from dataclasses import dataclass
@@ -33,14 +31,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transnormer_lib.attention.about import About
-from transnormer_lib.attention.interface import Attention, AttentionConfig, check_choice, check_count
+from transnormer_lib.attention.interface import About, Attention, AttentionConfig
 from transnormer_lib.attention.norms import KeepsFloat32, wide_dtype, widen
 from transnormer_lib.attention.query_blocks import by_query_blocks
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
 
-_LONGEST_LN = 24  # ⌈ln n⌉ of 26 billion tokens: as many times c fractions are drawn
+_LONGEST_LN = 24  # ⌈ln n⌉ of 26 billion tokens: c times as many fractions are drawn
 
 
 @dataclass(frozen=True)
@@ -51,19 +48,11 @@ class InformerConfig(AttentionConfig):
     sampling_factor: int = 5  # c of U, the number of sampled keys; the release has one c for both
     mean_over: Literal["sample", "length"] = "sample"  # what the sampled sum is divided by; released: length
     selection: Literal["prefix", "sequence"] = "prefix"  # causal: among which queries; released: sequence
-    lazy: Literal["mean", "sum"] = "mean"  # of the values seen, for who is not selected; released, causal: sum
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("factor", self.factor)
-        check_count("sampling_factor", self.sampling_factor)
-        check_choice("mean_over", self.mean_over, ("sample", "length"))
-        check_choice("selection", self.selection, ("prefix", "sequence"))
-        check_choice("lazy", self.lazy, ("mean", "sum"))
+    lazy: Literal["mean", "sum"] = "mean"  # of the values seen, for queries not selected; released, causal: sum
 
     @property
     def by_prefix(self) -> bool:
-        """Whether a query is selected by what stands before it alone."""
+        """Whether a query is selected by its own prefix alone."""
         return self.causal and self.selection == "prefix"
 
 
@@ -76,11 +65,9 @@ def budget(factor: int, n: Tensor) -> Tensor:
 class InformerAttention(KeepsFloat32, Attention):
     """ProbSparse attention. Its weights are the selected queries' softmax and the others' equal shares.
 
-    The selection is piecewise constant: gradients reach q and k through the selected queries' softmax alone.
-
-    Bidirectional, time and memory are of the order N ln N. A causal sequence may select a query at every position,
-    though only some c·(ln N)²/2 do where the measurements come in random order; no more than ``chunk_size`` of them
-    have their scores at a time. There is no recurrent form: it would have to cache what every query measured.
+    Gradients reach q and k only through the selected queries' softmax. Bidirectional, time and memory are of the order
+    N ln N. A causal sequence may select every query, but selects only some c·(ln N)²/2 if measurements come in random
+    order; scores exist for ``chunk_size`` of them at a time. A recurrence would have to cache all measurements.
     """
 
     config: InformerConfig
@@ -104,10 +91,15 @@ class InformerAttention(KeepsFloat32, Attention):
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         self.fractions_F.uniform_(generator=generator)
 
-    # --- which queries attend -------------------------------------------------------------------------------
+    def _sample(self, real_BN: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(n [B, N], the places of each query's sampled keys and which of them count [B, N, U]).
 
-    def _sample(self, n_BN: Tensor, places_BN: Tensor) -> tuple[Tensor, Tensor]:
-        """(the places of each query's sampled keys, which of them count), both [B, N, U]; for all alike [B, 1, U]."""
+        Not by prefix, all queries have the same: [B, 1] and [B, 1, U].
+        """
+        n_BN = real_BN.cumsum(1)
+        if not self.config.by_prefix:
+            n_BN = n_BN[:, -1:]
+        places_BN = (~real_BN).to(torch.uint8).argsort(dim=1, stable=True)  # of the r-th real token
         sizes_BN1 = budget(self.config.sampling_factor, n_BN)[..., None]
         longest = int(budget(self.config.sampling_factor, torch.tensor(places_BN.shape[1])))
         fractions_U = torch.rand_like(self.fractions_F) if self.training else self.fractions_F
@@ -115,19 +107,12 @@ class InformerAttention(KeepsFloat32, Attention):
         # A fraction rounded to half precision, or a product rounded up, may reach n itself.
         ranks_BNU = (fractions_U.double() * n_BN[..., None]).long().minimum(n_BN[..., None] - 1).clamp(min=0)
         token_BNU = places_BN[..., None].expand(-1, -1, longest).gather(1, ranks_BNU)
-        return token_BNU, torch.arange(longest, device=n_BN.device) < sizes_BN1
-
-    def _sampled_from(self, real_BN: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, the keys each query samples from: [B, N], for all alike [B, 1]; the place of the r-th real token)."""
-        counts_BN = real_BN.cumsum(1)
-        n_BN = counts_BN if self.config.by_prefix else counts_BN[:, -1:]
-        places_BN = (~real_BN).to(torch.uint8).argsort(dim=1, stable=True)
-        return n_BN, places_BN
+        return n_BN, token_BNU, torch.arange(longest, device=n_BN.device) < sizes_BN1
 
     def _measured(self, first: Tensor, largest: Tensor, total: Tensor, sizes: Tensor, n: Tensor) -> Tensor:
-        """M̄ from the first of the sampled scores, and the largest and the sum of all minus the first.
+        """M̄ from the first sampled score, and the largest and the sum of all scores minus the first.
 
-        So that queries whose sample is one key over and over measure exactly zero, and not what rounding makes of it.
+        A query whose sample is one repeated key thus measures exactly zero, without rounding.
         """
         if self.config.mean_over == "sample":
             return largest - total / sizes.clamp(min=1)
@@ -136,8 +121,7 @@ class InformerAttention(KeepsFloat32, Attention):
     @torch.no_grad()
     def _selected(self, q: Tensor, k: Tensor, real_BN: Tensor) -> tuple[Tensor, Tensor]:
         """(the selected queries, all measurements), [B, H, N]. One sampled key at a time: memory linear in N."""
-        n_BN, places_BN = self._sampled_from(real_BN)
-        token_BNU, counts_BNU = self._sample(n_BN, places_BN)
+        n_BN, token_BNU, counts_BNU = self._sample(real_BN)
         largest = torch.full(q.shape[:3], -torch.inf, dtype=q.dtype, device=q.device)
         first, total = None, torch.zeros_like(largest)
         for token_BN, counts_BN in zip(token_BNU.unbind(-1), counts_BNU.unbind(-1), strict=True):
@@ -157,10 +141,8 @@ class InformerAttention(KeepsFloat32, Attention):
             larger = order.argsort(dim=-1)
         return (larger < budget(self.config.factor, n_BN)[:, None]) & real_BN[:, None], m_BHN
 
-    # --- the specification ----------------------------------------------------------------------------------
-
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        q, k = self.turned(q, k)
+        q, k = self.rotated(q, k)
         n = q.shape[2]
         seen_BNN = torch.ones(1, n, n, dtype=torch.bool, device=q.device) if allowed is None else allowed
         seen_BNN = seen_BNN.view(-1, *seen_BNN.shape[-2:]).expand(q.shape[0], n, n)
@@ -175,8 +157,7 @@ class InformerAttention(KeepsFloat32, Attention):
     def _selected_by_comparison(self, s_BHNN: Tensor, seen_BNN: Tensor) -> Tensor:
         """The selected queries [B, H, N] from all scores, each query's rank by comparison with every other."""
         real_BN = seen_BNN.diagonal(dim1=-2, dim2=-1)
-        n_BN, places_BN = self._sampled_from(real_BN)
-        token_BNU, counts_BNU = self._sample(n_BN, places_BN)
+        n_BN, token_BNU, counts_BNU = self._sample(real_BN)
         sampled = s_BHNN.gather(-1, token_BNU[:, None].expand(-1, *s_BHNN.shape[1:3], -1))
         counts = counts_BNU[:, None]
         first = sampled[..., 0] if counts.shape[-1] else sampled.sum(-1)
@@ -192,10 +173,8 @@ class InformerAttention(KeepsFloat32, Attention):
             ahead = ahead & earlier
         return (ahead.sum(-1) < budget(self.config.factor, n_BN)[:, None]) & real_BN[:, None]
 
-    # --- the fast form --------------------------------------------------------------------------------------
-
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.turned(widen(q), widen(k))
+        q, k = self.rotated(widen(q), widen(k))
         v, n = widen(v), q.shape[2]
         real_BN = torch.ones(q.shape[0], n, dtype=torch.bool, device=q.device)
         if key_padding_mask is not None:
@@ -223,7 +202,7 @@ class InformerAttention(KeepsFloat32, Attention):
 
         block = self.config.chunk_size if self.config.causal else most
         o_BHSD = by_query_blocks(attended, q_BHSD, block)
-        # Heads differ in how many they select: what fills them up keeps what it has.
+        # Heads select different numbers of queries; the surplus ones keep their lazy output.
         kept = torch.where(selected.gather(2, token_BHS)[..., None], o_BHSD, lazy.gather(2, index))
         return lazy.scatter(2, index, kept)
 
@@ -236,9 +215,9 @@ class InformerAttention(KeepsFloat32, Attention):
         return total / n.clamp(min=1) if self.config.lazy == "mean" else total
 
     def head_flops(self, length: int) -> int:
-        """Of the scores of the selected queries; those of the sample are sums of elementwise products.
+        """The selected queries' products; the sample's scores are sums of elementwise products.
 
-        How many a causal layer selects depends on the data: counted are those of measurements in random order.
+        A causal layer's selection depends on the data; this counts measurements in random order.
         """
         u = int(budget(self.config.factor, torch.tensor(length)))
         if self.config.by_prefix:
@@ -249,8 +228,8 @@ class InformerAttention(KeepsFloat32, Attention):
 def earlier_at_least(m: Tensor) -> Tensor:
     """For each entry of m [..., N] the number of earlier ones that are at least as large, in N log² N.
 
-    As merge sort counts inversions: entry i has each earlier one in the left half of exactly one pair of blocks of
-    which it is in the right half.
+    This is how merge sort counts inversions: for each earlier entry, exactly one pair of blocks has it in the left half
+    and entry i in the right half.
     """
     n, size = m.shape[-1], 1
     m = F.pad(m, (0, (1 << (n - 1).bit_length()) - n))

@@ -1,13 +1,11 @@
 """What the landmark mechanisms share: real tokens by rank, segment means, an iterative inverse, one specification.
 
-A landmark stands for a part of a sequence. Which part, is decided by the rank of a token among the real tokens of its
-own sequence, never by the padded length, so that padding anywhere changes nothing. A sequence of fewer tokens than
-landmarks has as many landmarks as tokens; the places left over are marked as not real.
+A landmark represents a part of a sequence. Parts are cut by a token's rank among the real tokens of its own sequence,
+never by the padded length, so that padding anywhere changes nothing. A sequence of fewer tokens than landmarks has as
+many landmarks as tokens; the remaining places are marked as not real.
 
 Shapes: B batch, H heads, N length, D head_dim, M landmarks, L real tokens of one sequence.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Literal
@@ -15,35 +13,26 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-NormsOf = Literal["matrix", "batch"]  # what bounds the iterative inverse: each matrix's norms, or the batch's largest
+from transnormer_lib.attention.windows import counts, ranks
+
+NormsOf = Literal["matrix", "batch"]  # bounds of the iterative inverse: each matrix's norms, or the batch's largest
 
 
 def real_tokens(allowed: Tensor | None, q: Tensor) -> Tensor:
-    """[B, N], True on real tokens, from what a bidirectional mechanism's ``allowed`` is: None or [B, 1, 1, N]."""
+    """[B, N], True on real tokens, from a bidirectional mechanism's ``allowed``: None or [B, 1, 1, N]."""
     if allowed is None:
         return torch.ones(q.shape[0], q.shape[2], dtype=torch.bool, device=q.device)
     return allowed[:, 0, 0].expand(q.shape[0], -1)
 
 
-def ranks_and_counts(key_padding_mask: Tensor | None, n: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """(rank [B, N] of each token among the real ones, their number L [B, 1]); B is 1 without a mask.
-
-    The rank of a padded token means nothing.
-    """
-    if key_padding_mask is None:
-        return torch.arange(n, device=device)[None], torch.full((1, 1), n, device=device)
-    real = (~key_padding_mask).long()
-    return real.cumsum(1) - 1, real.sum(1, keepdim=True)
-
-
 def segment_means(landmarks: int, key_padding_mask: Tensor | None, like: Tensor) -> tuple[Tensor, Tensor | None]:
-    """(P [B, M, N], is_landmark [B, M] or None where all are): P @ x are the means over segments of real tokens.
+    """(P [B, M, N], is_landmark [B, M] or None if all are): P @ x are the means over segments of real tokens.
 
     M = min(landmarks, N). The L real tokens are cut into min(M, L) segments of length ⌊L/M⌋, the last L mod M of them
-    longer by one, as the released LARA does; where M divides L it is the cut of Nyströmformer's Section 3.
+    longer by one, as in the released LARA; if M divides L this is the cut of Nyströmformer's Section 3.
     """
     n = like.shape[2]
-    rank, count = ranks_and_counts(key_padding_mask, n, like.device)
+    rank, count = ranks(n, key_padding_mask, like.device), counts(n, key_padding_mask, like.device)[:, None]
     m = min(landmarks, n)
     used = count.clamp(min=1, max=m)
     size, longer = count // used, count % used
@@ -74,9 +63,9 @@ def mean_of_segments(landmarks: int, x: Tensor) -> Tensor:
 def sequence_by_sequence(
     matrix: Callable[..., Tensor], q: Tensor, k: Tensor, real_BN: Tensor, *others: Tensor
 ) -> Tensor:
-    """[B, H, N, N]: the matrices [H, L, L] of each sequence's real tokens alone, zero where a token is padding.
+    """[B, H, N, N]: the matrices [H, L, L] of each sequence's real tokens alone, zero on padding.
 
-    ``matrix`` gets q and k of the real tokens, [H, L, D], and the sequence's own of ``others``, whatever they are.
+    ``matrix`` gets q and k of the real tokens, [H, L, D], and the sequence's entry of each of ``others``.
     """
     b, h, n, _ = q.shape
     result = []
@@ -94,8 +83,8 @@ def sequence_by_sequence(
 def schulz_inverse(a: Tensor, bound: Tensor, iterations: int) -> Tensor:
     """Z ≈ A⁺ of A [..., M, M] by Z ← ¼ Z (13 I − AZ (15 I − AZ (7 I − AZ))), Eq. 14 of Nyströmformer, third order.
 
-    It starts at Aᵀ / ``bound`` and converges where that bound is at least the largest singular value squared. Rows and
-    columns of zeros, the landmarks that a sequence does not have, stay zero.
+    It starts at Aᵀ / ``bound`` and converges if the bound is at least the largest singular value squared. Rows and
+    columns of zeros, which are missing landmarks, stay zero.
     """
     eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
     z = a.mT / bound.clamp(min=torch.finfo(a.dtype).tiny)

@@ -15,31 +15,21 @@ Landmarks q̃_c and k̃_c are segment means of the queries and keys after a line
 (``landmark_map``). As in the release (HKUNLP/efficient-attention@531ff51) evaluation takes ω_c = μ_c, and α is clamped
 from below.
 
-What differs from the release: padded queries are in no segment and not in t; samples have the variance sqrt(D) that the
-densities above have, where the release adds noise of variance 1 (``noise="unit"``); and segments are those of each
-sequence's own real tokens.
+Unlike the release, segments and t cover real tokens only, and samples have the variance sqrt(D) of the densities above,
+where the release adds noise of variance 1 (``noise="unit"``).
 
 Shapes: B batch, H heads, N length, D head_dim, C landmarks, L real tokens of a sequence.
 """
 
-from __future__ import annotations
-
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transnormer_lib.attention.about import About
-from transnormer_lib.attention.interface import Attention, AttentionConfig, check_choice, check_count, check_flag
-from transnormer_lib.attention.landmarks import (
-    mean_of_segments,
-    real_tokens,
-    segment_means,
-    sequence_by_sequence,
-)
+from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.landmarks import mean_of_segments, real_tokens, segment_means, sequence_by_sequence
 from transnormer_lib.attention.norms import LayerNorm, widen
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
@@ -49,25 +39,13 @@ SMALLEST_ALPHA = 1e-8  # the clamp of α, as released
 
 @dataclass(frozen=True)
 class LaraConfig(AttentionConfig):
-    """Linear randomized attention."""
-
     causal_refusal: ClassVar[str] = "LARA's proposals are means over the whole sequence, and it has no causal form"
 
     landmarks: int = 49  # C; released: 49 on images, 8 to 32 in translation
     weighting: Literal["optimal", "balance"] = "optimal"  # balance: α without its query-specific term
-    coefficient: float = 1.0  # a; released: 1, on images 2
+    coefficient: float = field(default=1.0, metadata={"least": 0})  # a; released: 1, on images 2
     landmark_map: bool = True  # linear map and LayerNorm before the means, as released for text; False: plain means
     noise: Literal["proposal", "unit"] = "proposal"  # of ω in training: variance sqrt(D), or 1 as released
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("landmarks", self.landmarks)
-        check_choice("weighting", self.weighting, ("optimal", "balance"))
-        a = self.coefficient
-        if isinstance(a, bool) or not isinstance(a, int | float) or not 0.0 <= a < math.inf:
-            raise ValueError(f"coefficient={a!r}: must be a finite number of at least 0")
-        check_flag("landmark_map", self.landmark_map)
-        check_choice("noise", self.noise, ("proposal", "unit"))
 
 
 class LandmarkMap(nn.Module):
@@ -82,10 +60,7 @@ class LandmarkMap(nn.Module):
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         nn.init.normal_(self.weight, std=0.02, generator=generator)
         nn.init.zeros_(self.bias)
-        assert self.norm.gain is not None
-        assert self.norm.bias is not None
-        nn.init.ones_(self.norm.gain)
-        nn.init.zeros_(self.norm.bias)
+        self.norm.reset_parameters()
 
     def forward(self, x: Tensor) -> Tensor:
         return self.norm(F.linear(x, widen(self.weight), widen(self.bias)))
@@ -93,14 +68,13 @@ class LandmarkMap(nn.Module):
 
 @register("lara", LaraConfig)
 class Lara(Attention):
-    """The estimate above. Its matrix, Σ_c w_nc ξ(k_m, ω_c) / … , has rows that sum to one."""
+    """The estimate above. The rows of its matrix, Σ_c w_nc ξ(k_m, ω_c) / …, sum to one."""
 
     config: LaraConfig
     about = About(
         title="Linear randomized attention (LARA)",
         time="N·landmarks·D",
         memory="N·landmarks",
-        memory_growth="linear",
         source="Zheng, Wang and Kong, 2022, arXiv:2204.04667, Section 4",
         oracle="loops over tokens and landmarks in plain Python",
     )
@@ -118,14 +92,14 @@ class Lara(Attention):
                 landmark_map.reset_parameters(generator)
 
     def noise_like(self, mu_BHCD: Tensor) -> Tensor:
-        """What is added to the proposals' means: nothing in evaluation mode."""
+        """The noise added to the proposals' means, zero in evaluation mode."""
         if not self.training:
             return torch.zeros_like(mu_BHCD)
         std = self.config.head_dim**0.25 if self.config.noise == "proposal" else 1.0
         return std * torch.randn_like(mu_BHCD)
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        q, k = self.turned(q, k)
+        q, k = self.rotated(q, k)
         b, h, n, d = q.shape
         noise_BHCD = self.noise_like(q.new_empty(b, h, min(self.config.landmarks, n), d))
 
@@ -136,7 +110,7 @@ class Lara(Attention):
             q_c = mean_of_segments(self.config.landmarks, self.map_q(q))
             mu = q_c + mean_of_segments(self.config.landmarks, self.map_k(k))
             omega = mu + noise[:, : mu.shape[1]]
-            log_density = xi(mu, omega)  # of ω_c under proposal c', but for what all proposals share: [H, C, C']
+            log_density = xi(mu, omega)  # of ω_c under proposal c', up to a shared factor: [H, C, C']
             own = log_density.diagonal(dim1=-2, dim2=-1)[..., None]
             log_alpha = own - log_density.logsumexp(-1, keepdim=True)
             if self.config.weighting == "optimal":
@@ -150,19 +124,19 @@ class Lara(Attention):
         return sequence_by_sequence(estimate, q, k, real_tokens(allowed, q), noise_BHCD)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.turned(widen(q), widen(k))
+        q, k = self.rotated(widen(q), widen(k))
         root = self.config.head_dim**-0.5
         means, is_landmark = segment_means(self.config.landmarks, key_padding_mask, q)
         means = means[:, None]  # the same for all heads
         q_BHCD, k_BHCD = means @ self.map_q(q), means @ self.map_k(k)
         mu = q_BHCD + k_BHCD
         omega = mu + self.noise_like(mu)
-        # What is no landmark, and what is padding, takes part in no sum. Without a mask there is nothing of the kind.
+        # Sums leave out padding and missing landmarks; without a mask there are none.
         columns = keys = None
         if key_padding_mask is not None and is_landmark is not None:
             columns = is_landmark[:, None, None, :]
             keys = columns.mT & ~key_padding_mask[:, None, None, :]
-        # The logarithms of ξ, but for ‖q_n‖², which is the same for all c and cancels.
+        # The logarithms of ξ without ‖q_n‖², which is the same for all c and cancels.
         log_q_BHCN, log_k_BHCN, log_mu_BHCC = (root * (omega @ x.mT) for x in (q, k, mu))
         log_k_BHCN, log_mu_BHCC = (
             log - 0.5 * root * x.square().sum(-1)[:, :, None, :] for log, x in ((log_k_BHCN, k), (log_mu_BHCC, mu))
@@ -170,10 +144,10 @@ class Lara(Attention):
         own = log_mu_BHCC.diagonal(dim1=-2, dim2=-1)[..., None]
         all_proposals = _logsumexp(log_mu_BHCC, columns)
         log_alpha = own - all_proposals
-        if columns is not None:  # what is no landmark has no bound here, and its exponential would be infinite
+        if columns is not None:  # a missing landmark has no bound here, and its exponential would be infinite
             log_alpha = log_alpha.masked_fill(~columns.mT, 0.0)
         if self.config.weighting == "optimal":
-            t = masked_softmax(root * (q_BHCD @ q.mT), keys)  # padded queries are padded keys; no landmark: zeros
+            t = masked_softmax(root * (q_BHCD @ q.mT), keys)  # padded queries are padded keys
             count = t.shape[-2] if columns is None else columns.sum(-1, keepdim=True).clamp(min=1)
             alpha = log_alpha.exp() + self.config.coefficient * (t - t.sum(-2, keepdim=True) / count)
             log_alpha = alpha.clamp(min=SMALLEST_ALPHA).log()
@@ -188,5 +162,5 @@ class Lara(Attention):
 
 
 def _logsumexp(x: Tensor, allowed: Tensor | None) -> Tensor:
-    """Over the last dimension, among the allowed entries; where there is none the result is very small but finite."""
+    """Over the allowed entries of the last dimension; without any the result is very small but finite."""
     return (x if allowed is None else x.masked_fill(~allowed, torch.finfo(x.dtype).min)).logsumexp(-1, keepdim=True)

@@ -5,15 +5,13 @@ Eq. 7 of "Linformer: Self-Attention with Linear Complexity" (Wang et al., 2020, 
     head = softmax(Q (E K)^T / sqrt(D)) F V        E, F learned, [P, max_length]
 
 One E and one F serve all heads, which the paper calls headwise sharing; with ``share_kv`` they are the same matrix, its
-key-value sharing. Position j of the sequence takes column j of E, a hole in a mask included; a shorter sequence leaves
-the last columns alone. E and F are kept transposed, as e_NP and f_NP.
+key-value sharing. Position j of the sequence uses column j of E, padding included; a shorter sequence does not use the
+last columns. E and F are kept transposed, as e_NP and f_NP.
 
 There is no causal form: each mixture holds keys of the whole sequence.
 
 Shapes: B batch, H heads, N length, D head_dim, P projected length.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -21,36 +19,19 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from transnormer_lib.attention.about import About
-from transnormer_lib.attention.interface import (
-    Attention,
-    AttentionConfig,
-    check_count,
-    check_dropout,
-    check_flag,
-    check_length,
-)
+from transnormer_lib.attention.interface import About, Attention, AttentionConfig, check_length
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.registry import register
 
 
 @dataclass(frozen=True)
 class LinformerConfig(AttentionConfig):
-    """Linformer attention."""
-
     causal_refusal: ClassVar[str] = "Linformer's projections mix all positions, and it has no published causal form"
 
     max_length: int = 512  # rows of E and F; longer sequences are refused
     projected: int = 128  # P, the paper's k; Long Range Arena harness: 128
     share_kv: bool = False  # one matrix for keys and values; harness: yes, and one per head
     dropout: float = 0.0  # of the softmax [N, P], in training
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("max_length", self.max_length)
-        check_count("projected", self.projected)
-        check_flag("share_kv", self.share_kv)
-        check_dropout(self.dropout)
 
 
 @register("linformer", LinformerConfig)
@@ -65,7 +46,6 @@ class Linformer(Attention):
         title="Linformer",
         time="N·projected·D",
         memory="N·projected",
-        memory_growth="linear",
         source="Wang et al., 2020, arXiv:2006.04768, Eq. 7",
         oracle="linformer 0.2.3, LinformerSelfAttention",
     )
@@ -74,8 +54,7 @@ class Linformer(Attention):
         super().__init__(config)
         shape = (config.max_length, config.projected)
         self.e_NP = nn.Parameter(torch.empty(shape))
-        self.f_NP: nn.Parameter | None
-        self.register_parameter("f_NP", None if config.share_kv else nn.Parameter(torch.empty(shape)))
+        self.f_NP = None if config.share_kv else nn.Parameter(torch.empty(shape))
         self.reset_parameters()
 
     @torch.no_grad()
@@ -91,8 +70,8 @@ class Linformer(Attention):
         return e, e if self.f_NP is None else widen(self.f_NP[:n])
 
     def mixture_weights(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """(softmax [B, H, N, P], F [N, P]), as the equation says."""
-        q, k = self.turned(q, k)
+        """(softmax [B, H, N, P], F [N, P]) of Eq. 7."""
+        q, k = self.rotated(q, k)
         e, f = self.projections(q.shape[2])
         return torch.softmax(q @ (e.mT @ k).mT / self.config.head_dim**0.5, dim=-1), f
 
@@ -101,13 +80,13 @@ class Linformer(Attention):
         return _without(p @ f.mT, allowed)
 
     def reference(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        # Dropout is of the softmax, as in the chunked form, not of its product with F; the rest is the base's.
+        # Dropout applies to the softmax, as in the chunked form, not to its product with F.
         allowed = self.allowed(q.shape[2], key_padding_mask, q.device)
         p, f = self.mixture_weights(widen(q), widen(k))
         return _without(self.dropout(p) @ f.mT, allowed) @ widen(v), _without(p @ f.mT, allowed)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.turned(widen(q), widen(k))
+        q, k = self.rotated(widen(q), widen(k))
         e, f = self.projections(q.shape[2])
         keys_BHPD, values_BHPD = e.mT @ k, f.mT @ widen(v)
         p_BHNP = ((q * self.config.head_dim**-0.5) @ keys_BHPD.mT).softmax(-1)
@@ -118,5 +97,5 @@ class Linformer(Attention):
 
 
 def _without(matrix: Tensor, allowed: Tensor | None) -> Tensor:
-    """The matrix with zeros where a key is padding, whose value is zero anyway."""
+    """The matrix with zeros on padded keys, whose values are zero anyway."""
     return matrix if allowed is None else matrix.masked_fill(~allowed, 0.0)

@@ -1,93 +1,65 @@
-"""Transformer-LS: one softmax over a window of tokens and a few tokens that sum up the rest.
+"""Transformer-LS: one softmax over a window of tokens and a few tokens that compress the rest.
 
 Zhu et al., 2021 (arXiv:2107.02192). Long-range attention (Section 3.2): the projection P = softmax(X W^P) over the
 tokens, ``rank`` columns per head, makes compressed keys P^T K and values P^T V. Short-range attention: segments of
 ``window`` tokens see themselves and half a window on either side. DualLN (Section 3.4, Eq. 6) normalises compressed and
-plain ones by two LayerNorms over the concatenated heads, one softmax goes over both.
+plain keys by two LayerNorms over the concatenated heads; one softmax covers both.
 
 The causal form (Sections 3.2 and 3.3, and the released autoregressive code): a token sees the last ``window`` tokens,
-and the compressed keys of complete earlier segments of ``segment_size`` tokens. As in the release the latter reach
-``memory`` tokens back, which keeps time and state bounded; there the reach is counted from the start of a batch's block
-of text, here from the query's segment, so that an output does not depend on where a block starts. The release adds
-Transformer-XL's relative positions: (q_i + u)·k_j + (q_i + w)·r_{i-j} in the window and q_i·r'_m for the m-th last
-compressed token. It attends to an empty memory's zeros too; here nothing stands before the first token.
+and the compressed keys of complete earlier segments of ``segment_size`` tokens, up to ``memory`` tokens back, which
+bounds time and state. The release counts this reach from the start of a batch's block of text; here it counts from the
+query's segment, so that outputs do not depend on where a block starts. The release adds Transformer-XL's relative
+positions: (q_i + u)·k_j + (q_i + w)·r_{i-j} in the window and q_i·r'_m for the m-th last compressed token. It also
+attends to the zeros of an empty memory; here nothing precedes the first token.
 
-W^P acts on the concatenated heads of k instead of the layer's input: k_proj is square, so that it is the same family.
-Its bias cancels in the softmax over tokens; the release has it and counts it. Sizes are those of the released
-TransNormer comparison (OpenNLPLab/fairseq-evo). They reproduce its parameters: 128.28 M for the encoder of Table 5
-(128,275,545); for the decoder of Table 4 159.46 M with the output layer's bias, 267,744 numbers of the released LS
-model, which is no part of a mechanism: 159,192,112 without it.
+W^P acts on the concatenated heads of k instead of the layer's input: k_proj is square, so the family is the same. Its
+bias cancels in the softmax over tokens; the release has it and counts it. Sizes are those of the released TransNormer
+comparison (OpenNLPLab/fairseq-evo) and reproduce its parameters: 128.28 M for the encoder of Table 5, 159.46 M for the
+decoder of Table 4, of which 267,744 are an output bias, not part of a mechanism.
 
-Shapes: B batch, H heads, N length, D head_dim, G segments, C tokens per segment, S keys of a segment's window,
-R rank, L compressed keys that a query may see, E = H·D.
+Shapes: B batch, H heads, N length, D head_dim, G segments, C tokens and S keys of one, R rank, L compressed keys that a
+query may see, E = H·D.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transnormer_lib.attention.about import About
-from transnormer_lib.attention.interface import Attention, AttentionConfig, check_count, check_dropout, check_flag
-from transnormer_lib.attention.norms import LayerNorm, widen
+from transnormer_lib.attention import windows
+from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.norms import LayerNorm, over_embedding, widen
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
-from transnormer_lib.attention.windows import (
-    blocks,
-    check_not_negative,
-    distances,
-    key_ranks,
-    neighbourhoods,
-    on_real_tokens,
-    ranks,
-    real_pairs,
-)
 
 
 @dataclass(frozen=True)
 class TransformerLSConfig(AttentionConfig):
-    """Long- and short-range attention. None stands for what is released for the causal or the bidirectional form."""
+    """Long- and short-range attention. None means the released value of the causal or the bidirectional form."""
 
     window: int | None = None  # w: tokens per segment, causally the last tokens; released: 8, causal 64
     rank: int | None = None  # r: compressed keys per head, causally per segment; released: 32, causal 1
-    reach: int | None = None  # bidirectional: what a segment sees on either side; published: w/2
-    segment_size: int = 32  # l, causal: tokens that are compressed together; released: 32
+    reach: int | None = field(default=None, metadata={"least": 0})  # bidirectional: seen on either side; published: w/2
+    segment_size: int = 32  # l, causal: tokens compressed together; released: 32
     memory: int | None = None  # causal: how far back compressed tokens are seen; None, released: 512, in whole segments
-    relative_positions: bool | None = None  # released: with the causal form; None: there, unless ``rotary``
-    normalise_first: bool = False  # what is compressed is normalised: released bidirectional code, not Eq. 6
+    relative_positions: bool | None = None  # None, as released: in the causal form, unless ``rotary``
+    normalise_first: bool = False  # normalise before compressing: released bidirectional code, not Eq. 6
     dropout: float = 0.0  # of the attention matrix, in training
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("window", "rank"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
-        if self.reach is not None:
-            check_not_negative("reach", self.reach)
-            if self.causal:
-                raise ValueError(f"reach={self.reach}: is of the bidirectional form, the causal one has its window")
-        check_count("segment_size", self.segment_size)
-        if self.memory is not None:
-            check_count("memory", self.memory)
-            if self.memory % self.segment_size:
-                raise ValueError(f"memory={self.memory}: must be a multiple of segment_size={self.segment_size}")
-        if self.relative_positions is not None:
-            check_flag("relative_positions", self.relative_positions)
-            if self.relative_positions and not self.causal:
-                raise ValueError("relative_positions=True: only the causal form has published ones")
+        if self.reach is not None and self.causal:
+            raise ValueError(f"reach={self.reach}: is of the bidirectional form, the causal one has its window")
+        if self.memory is not None and self.memory % self.segment_size:
+            raise ValueError(f"memory={self.memory}: must be a multiple of segment_size={self.segment_size}")
+        if self.relative_positions and not self.causal:
+            raise ValueError("relative_positions=True: only the causal form has published ones")
         if self.positions_inside and self.heads * self.head_dim % 2:
-            raise ValueError(
-                f"head_dim={self.head_dim}: heads × head_dim must be even with relative positions, which a causal form "
-                "has unless relative_positions=False"
-            )
-        check_flag("normalise_first", self.normalise_first)
+            raise ValueError(f"head_dim={self.head_dim}: heads × head_dim must be even with relative_positions")
         if self.normalise_first and self.causal:
             raise ValueError("normalise_first=True: is of the bidirectional form, the released causal one has Eq. 6")
-        check_dropout(self.dropout)
 
     @property
     def near(self) -> int:
@@ -101,7 +73,7 @@ class TransformerLSConfig(AttentionConfig):
 
     @property
     def sides(self) -> tuple[int, int]:
-        """How many tokens before and after: of the token where causal, else of its segment."""
+        """How many tokens are seen before and after: the token if causal, else its segment."""
         if self.causal:
             return self.near - 1, 0
         side = max(self.near // 2, 1) if self.reach is None else self.reach
@@ -115,16 +87,14 @@ class TransformerLSConfig(AttentionConfig):
     @property
     def positions_inside(self) -> bool:
         """``relative_positions`` with None replaced."""
-        if self.relative_positions is None:
-            return self.causal and self.rotary == "none"
-        return self.relative_positions
+        return self.causal and self.rotary == "none" if self.relative_positions is None else self.relative_positions
 
 
 class RelativePositions(nn.Module):
     """Transformer-XL's r and r' (Dai et al., 2019), sines and cosines of a distance through a matrix each, and u, w.
 
-    The matrices are N(0, 0.02) at first and the rest zero. They are no ``nn.Linear``, which would be counted once per
-    token: they act on distances.
+    The matrices start as N(0, 0.02), the rest at zero. They act on distances, so they are no ``nn.Linear``, which would
+    be counted once per token.
     """
 
     def __init__(self, heads: int, head_dim: int) -> None:
@@ -164,9 +134,9 @@ class RelativePositions(nn.Module):
 class TransformerLSAttention(Attention):
     """o_i = softmax(q_i [LN_G(P^T K), LN_L(K)]^T / √D) [LN_G(P^T V); LN_L(V)], Eq. 6.
 
-    Segments are counted over each sequence's real tokens. The weights shown give each token its own share and that of
-    the compressed tokens it is part of. The recurrent state, of bounded size, is the window, the current segment and
-    the compressed tokens in reach.
+    Segments are counted over each sequence's real tokens. The weights give each token its own share and that of the
+    compressed tokens it is part of. The recurrent state, of bounded size, is the window, the current segment and the
+    compressed tokens in reach.
     """
 
     config: TransformerLSConfig
@@ -174,7 +144,6 @@ class TransformerLSAttention(Attention):
         title="Transformer-LS",
         time="N·(window + rank)·D, causal N·(window + rank·memory/segment_size)·D",
         memory="N·(window + rank), causal N·(window + rank·memory/segment_size)",
-        memory_growth="linear",
         source="Zhu et al., 2021, arXiv:2107.02192, Eq. 3 and 6",
         oracle="long-short-transformer: LongShortAttention; Eq. 6 over tokens in plain loops",
     )
@@ -183,6 +152,7 @@ class TransformerLSAttention(Attention):
         super().__init__(config)
         dim = config.heads * config.head_dim
         self.to_columns = nn.Linear(dim, config.heads * config.columns)  # W^P
+        self.far_count = config.far // config.segment_size * config.columns  # L, causal
         self.local_norm = LayerNorm(dim, affine=True)  # LN_L
         self.global_norm = LayerNorm(dim, affine=True)  # LN_G
         self.relative = RelativePositions(config.heads, config.head_dim) if config.positions_inside else None
@@ -190,21 +160,14 @@ class TransformerLSAttention(Attention):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """W^P uniform in ±1/√E, norms as the identity, relative positions as they say."""
+        """W^P uniform in ±1/√E, norms as the identity, relative positions as documented there."""
         bound = self.to_columns.in_features**-0.5
         nn.init.uniform_(self.to_columns.weight, -bound, bound, generator=generator)
         nn.init.zeros_(self.to_columns.bias)
         for norm in (self.local_norm, self.global_norm):
-            if norm.gain is not None and norm.bias is not None:
-                nn.init.ones_(norm.gain)
-                nn.init.zeros_(norm.bias)
+            norm.reset_parameters()
         if self.relative is not None:
             self.relative.reset_parameters(generator)
-
-    @property
-    def far_count(self) -> int:
-        """L, causal: how many compressed keys a query may see."""
-        return self.config.far // self.config.segment_size * self.config.columns
 
     def column_scores(self, k: Tensor) -> Tensor:
         """K W^P before the softmax: [B, H, N, R] of k [B, H, N, D]."""
@@ -213,22 +176,20 @@ class TransformerLSAttention(Attention):
         return scores.unflatten(-1, (self.config.heads, -1)).transpose(1, 2)
 
     def content(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """(what meets the window's keys, what meets their distances) of scaled queries [B, H, …, D]."""
+        """(the queries for the window's keys, those for their distances) from scaled queries [B, H, …, D]."""
         if self.relative is None:
             return q, q
         shape = (q.shape[1], *[1] * (q.ndim - 3), q.shape[-1])
         u, w = self.relative.content_bias.view(shape), self.relative.position_bias.view(shape)
         return q + u.to(q.dtype), q + w.to(q.dtype)
 
-    # --- specification ------------------------------------------------------------------------------------
-
     def reference(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Two matrices of one softmax: the norms make the output no product of one matrix and the values."""
+        """One softmax over two matrices: because of the norms no single matrix times the values is the output."""
         q, k, v = widen(q), widen(k), widen(v)
-        q, k = self.turned(q, k)
+        q, k = self.rotated(q, k)
         n, segment, causal = q.shape[2], self.config.segment_size, self.config.causal
-        rank_BN = ranks(n, key_padding_mask, q.device)
-        real_B1NN = real_pairs(n, key_padding_mask, q.device)
+        rank_BN = windows.ranks(n, key_padding_mask, q.device)
+        real_B1NN = windows.real_pairs(n, key_padding_mask, q.device)
         query, key = rank_BN[:, None, :, None], rank_BN[:, None, None, :]
         before, after = self.config.sides
         start = query if causal else query // self.config.near * self.config.near
@@ -247,10 +208,10 @@ class TransformerLSAttention(Attention):
             of = torch.arange(segments, device=q.device).repeat_interleave(self.config.columns)
             far_B1NL = far_B1NL & (of < own) & (of >= own - self.config.far // segment)
 
-        local_k, local_v = self._normed(self.local_norm, k), self._normed(self.local_norm, v)
+        local_k, local_v = over_embedding(self.local_norm, k), over_embedding(self.local_norm, v)
         if self.config.normalise_first:
             k, v = local_k, local_v
-        far_k, far_v = (self._normed(self.global_norm, projection @ x) for x in (k, v))
+        far_k, far_v = (over_embedding(self.global_norm, projection @ x) for x in (k, v))
         q = q / self.config.head_dim**0.5
         to_keys, to_distances = self.content(q)
         near, far = to_keys @ local_k.mT, q @ far_k.mT
@@ -266,28 +227,30 @@ class TransformerLSAttention(Attention):
         o = self.dropout(p) @ torch.cat([far_v, local_v], 2)
         return self.finish(o), p[..., :-n] @ projection + p[..., -n:]
 
-    def _normed(self, norm: LayerNorm, x: Tensor) -> Tensor:
-        """The norm over the concatenated heads of x [B, H, any, D]."""
-        return norm(x.transpose(1, 2).flatten(2)).unflatten(-1, (x.shape[1], x.shape[3])).transpose(1, 2)
-
-    # --- fast form ----------------------------------------------------------------------------------------
+    def _compressed(self, k: Tensor, *tensors: Tensor) -> list[Tensor]:
+        """LN_G of the compressed tokens [B, H, G·R, D] of each segment of k and the ``tensors`` [B, H, N, D]."""
+        projection = windows.blocks(self.column_scores(k), self.config.segment_size).softmax(-2).mT  # [B, H, G, R, C]
+        return [
+            over_embedding(self.global_norm, (projection @ windows.blocks(x, projection.shape[-1])).flatten(2, 3))
+            for x in tensors
+        ]
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.turned(widen(q), widen(k))
+        q, k = self.rotated(widen(q), widen(k))
         q = q * self.config.head_dim**-0.5
         attend = self._causal if self.config.causal else self._bidirectional
-        return self.finish(on_real_tokens(attend, (q, k, widen(v)), key_padding_mask))
+        return self.finish(windows.on_real_tokens(attend, (q, k, widen(v)), key_padding_mask))
 
     def _bidirectional(self, q: Tensor, k: Tensor, v: Tensor, count_B: Tensor) -> Tensor:
         n, size = q.shape[2], self.config.near
         real_BN = torch.arange(n, device=q.device) < count_B[:, None]
         projection = masked_softmax(self.column_scores(k).mT, real_BN[:, None, None])  # [B, H, R, N]
-        local_k, local_v = self._normed(self.local_norm, k), self._normed(self.local_norm, v)
+        local_k, local_v = over_embedding(self.local_norm, k), over_embedding(self.local_norm, v)
         if self.config.normalise_first:
             k, v = local_k, local_v
-        far_k, far_v = (self._normed(self.global_norm, projection @ x)[:, :, None] for x in (k, v))
-        q_BHGCD = blocks(q, size)
-        rank_GS = key_ranks(q_BHGCD.shape[2], size, *self.config.sides, q.device)
+        far_k, far_v = (over_embedding(self.global_norm, projection @ x)[:, :, None] for x in (k, v))
+        q_BHGCD = windows.blocks(q, size)
+        rank_GS = windows.key_ranks(q_BHGCD.shape[2], size, *self.config.sides, q.device)
         there_BGS = (rank_GS >= 0) & (rank_GS < count_B[:, None, None])
         near = there_BGS[:, None, :, None, :].expand(-1, -1, -1, size, -1)
         far = (count_B > 0)[:, None, None, None, None].expand(-1, -1, *near.shape[2:4], far_k.shape[-2])
@@ -296,25 +259,18 @@ class TransformerLSAttention(Attention):
 
     def _causal(self, q: Tensor, k: Tensor, v: Tensor, count_B: Tensor) -> Tensor:
         n, size, r, device = q.shape[2], self.config.segment_size, self.config.columns, q.device
-        local_k, local_v = self._normed(self.local_norm, k), self._normed(self.local_norm, v)
-        projection = blocks(self.column_scores(k), size).softmax(-2).mT  # [B, H, G, R, C]; a last, ragged G is not seen
-        q_BHGCD = blocks(q, size)
+        local_k, local_v = over_embedding(self.local_norm, k), over_embedding(self.local_norm, v)
+        q_BHGCD = windows.blocks(q, size)
         count = q_BHGCD.shape[2]
         reach = min(self.config.far // size, count)
-        # The segments before each one: what stands before the first token takes part in nothing.
-        far_k, far_v = (
-            neighbourhoods(
-                self._normed(self.global_norm, (projection @ blocks(x, size)).flatten(2, 3)), r, reach * r, 0
-            )
-            for x in (k, v)
-        )
-        far_k, far_v = far_k[..., :-r, :], far_v[..., :-r, :]
+        # The compressed tokens of the segments before each one; no query sees a last, ragged segment.
+        far_k, far_v = (windows.neighbourhoods(x, r, reach * r, 0)[..., :-r, :] for x in self._compressed(k, k, v))
         segment_GM = torch.arange(count, device=device)[:, None] - reach + torch.arange(reach, device=device)
         far = (segment_GM >= 0).repeat_interleave(r, -1)[None, None, :, None].expand(-1, -1, -1, size, -1)
         before, _ = self.config.sides
         before = min(before, n)
-        rank_GS = key_ranks(count, size, before, 0, device)
-        distance_CS = distances(size, before, 0, device)
+        rank_GS = windows.key_ranks(count, size, before, 0, device)
+        distance_CS = windows.distances(size, before, 0, device)
         there_BGS = (rank_GS >= 0) & (rank_GS < count_B[:, None, None])
         near = there_BGS[:, None, :, None, :] & ((distance_CS >= 0) & (distance_CS <= before))
         o = self._joint(q_BHGCD, far_k, far_v, far, local_k, local_v, near, size)
@@ -328,17 +284,17 @@ class TransformerLSAttention(Attention):
         before, after = self.config.sides
         before = min(before, k.shape[2]) if causal else before
         to_keys, to_distances = self.content(q_BHGCD)
-        near_scores = to_keys @ neighbourhoods(k, size, before, after).mT
+        near_scores = to_keys @ windows.neighbourhoods(k, size, before, after).mT
         far_scores = q_BHGCD @ far_k.mT
         if self.relative is not None:
             table = to_distances @ self.relative.near(before + 1, k)[:, None].mT
-            place = distances(size, before, after, k.device).clamp(0, before)
+            place = windows.distances(size, before, after, k.device).clamp(0, before)
             near_scores = near_scores + table.gather(-1, place.expand_as(near_scores))
             far_scores = far_scores + q_BHGCD @ self.relative.far(far_k.shape[-2], k).flip(1)[:, None].mT
         allowed = torch.cat([far.expand(near.shape[0], -1, -1, -1, -1), near], -1)
         p = self.dropout(masked_softmax(torch.cat([far_scores, near_scores], -1), allowed))
         p_far, p_near = p.split([far_k.shape[-2], near_scores.shape[-1]], -1)
-        return p_far @ far_v + p_near @ neighbourhoods(v, size, before, after)
+        return p_far @ far_v + p_near @ windows.neighbourhoods(v, size, before, after)
 
     def head_flops(self, length: int) -> int:
         """Without W^P, a linear layer, which models count."""
@@ -354,8 +310,6 @@ class TransformerLSAttention(Attention):
             return products
         return products + 2 * d * (before + 1 + reach) * (padded + self.config.heads * d)
 
-    # --- recurrence ---------------------------------------------------------------------------------------
-
     def state_shapes(self) -> StateShapes:
         d = self.config.head_dim
         sizes = {"near": self.config.near, "segment": self.config.segment_size, "far": self.far_count}
@@ -363,9 +317,9 @@ class TransformerLSAttention(Attention):
 
     def state_after(self, k: Tensor, v: Tensor) -> State:
         k, v = widen(k), widen(v)
-        (k,) = self.turned(k)
+        (k,) = self.rotated(k)
         n, size, w = k.shape[2], self.config.segment_size, self.config.near
-        local_k, local_v = self._normed(self.local_norm, k), self._normed(self.local_norm, v)
+        local_k, local_v = over_embedding(self.local_norm, k), over_embedding(self.local_norm, v)
         whole = n - n % size
         state: State = {}
         for name, local, x in (("keys", local_k, k), ("values", local_v, v)):
@@ -379,18 +333,15 @@ class TransformerLSAttention(Attention):
         return state
 
     def _remember(self, state: State, k: Tensor, v: Tensor) -> None:
-        """Put the compressed tokens of whole segments k, v [B, H, G·C, D] at the end of those in ``state``."""
-        size = self.config.segment_size
-        projection = blocks(self.column_scores(k), size).softmax(-2).mT
-        for name, x in (("far_keys", k), ("far_values", v)):
-            new = self._normed(self.global_norm, (projection @ blocks(x, size)).flatten(2, 3))
+        """Append the compressed tokens of whole segments k, v [B, H, G·C, D] to those in ``state``."""
+        for name, new in zip(("far_keys", "far_values"), self._compressed(k, k, v), strict=True):
             state[name] = torch.cat([state[name], new], 2)[:, :, -self.far_count :].contiguous()
 
     def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
-        q, k = self.turned(widen(q), widen(k), start=position)
+        q, k = self.rotated(widen(q), widen(k), start=position)
         v = widen(v)
         size, w, after = self.config.segment_size, self.config.near, dict(state)
-        local_k, local_v = self._normed(self.local_norm, k), self._normed(self.local_norm, v)
+        local_k, local_v = over_embedding(self.local_norm, k), over_embedding(self.local_norm, v)
         slot = position % size
         for name, local, x in (("keys", local_k, k), ("values", local_v, v)):
             after[f"near_{name}"] = torch.cat([state[f"near_{name}"][:, :, 1:], local], 2)

@@ -1,42 +1,31 @@
-"""Longformer: a sliding window, and a few global tokens that see all and are seen by all.
+"""Longformer: a sliding window, and a few global tokens that see all tokens and are seen by all.
 
-Beltagy et al., 2020 (arXiv:2004.05150), Section 3.1. A token sees window/2 tokens on either side; the first
-``global_tokens`` of a sequence attend everywhere, with projections Q_g, K_g, V_g of their own, which start as copies of
-the others ("Linear Projections for Global Attention"). Those projections act here on q, k and v, from which they start
-as the identity: composed with the layer's own they are the published ones. The dilated windows of that section, which
-the paper uses in some heads of its character models, are left out.
+Beltagy et al., 2020 (arXiv:2004.05150), Section 3.1. A token sees window/2 tokens on either side. The first
+``global_tokens`` of a sequence attend everywhere, with their own projections Q_g, K_g, V_g, which start as copies of
+the others ("Linear Projections for Global Attention"). Here those projections act on q, k and v and start as the
+identity: composed with the layer's own they are the published ones. The dilated windows of that section, which the
+paper uses in some heads of its character models, are left out.
 
 The causal form is that of Section 4, autoregressive language models: the last ``window`` tokens, the token itself among
-them, and no global token. A config that asks for global tokens gets them: the first tokens of a sequence are known to
-all later ones, and see their own past alone, so that no output depends on what follows.
+them, and by default no global token. Configured global tokens are seen by all later tokens and see only their own past,
+so that no output depends on later tokens.
 
 Shapes: B batch, H heads, N length, D head_dim, G blocks, C tokens per block, S keys of a block, T global tokens.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transnormer_lib.attention.about import About
-from transnormer_lib.attention.interface import Attention, AttentionConfig, check_count, check_dropout, check_flag
-from transnormer_lib.attention.norms import widen
+from transnormer_lib.attention import windows
+from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.norms import over_embedding, widen
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
-from transnormer_lib.attention.windows import (
-    blocks,
-    check_not_negative,
-    distances,
-    key_ranks,
-    neighbourhoods,
-    on_real_tokens,
-    ranks,
-    real_pairs,
-)
 
 
 @dataclass(frozen=True)
@@ -44,28 +33,23 @@ class LongformerConfig(AttentionConfig):
     """Sliding window and global tokens."""
 
     window: int = 512  # w: half of it on either side, or causally the last w tokens; published: 512
-    global_tokens: int | None = None  # first tokens that see and are seen by all; None: one, or causally none
+    global_tokens: int | None = field(default=None, metadata={"least": 0})  # T; None: one, or causally none
     global_projections: bool = True  # Q_g, K_g, V_g for the rows of the global tokens
     dropout: float = 0.0  # of the attention matrix, in training
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("window", self.window)
         if not self.causal and self.window % 2:
-            raise ValueError(f"window={self.window}: must be even, half of it stands on either side")
-        if self.global_tokens is not None:
-            check_not_negative("global_tokens", self.global_tokens)
-        check_flag("global_projections", self.global_projections)
-        check_dropout(self.dropout)
+            raise ValueError(f"window={self.window}: must be even, half of it is on either side")
 
     @property
     def first_tokens(self) -> int:
-        """T: ``global_tokens`` with None replaced by what is published."""
+        """T: ``global_tokens`` with None replaced by the published number."""
         return self.global_tokens if self.global_tokens is not None else 0 if self.causal else 1
 
     @property
     def reach(self) -> tuple[int, int]:
-        """How many tokens before and after its own a token sees."""
+        """How many tokens a token sees before and after itself."""
         return (self.window - 1, 0) if self.causal else (self.window // 2, self.window // 2)
 
 
@@ -82,7 +66,6 @@ class LongformerAttention(Attention):
         title="Longformer",
         time="N·(window + global_tokens)·D",
         memory="N·(window + global_tokens)",
-        memory_growth="linear",
         source="Beltagy et al., 2020, arXiv:2004.05150, Section 3.1",
         oracle="transformers: LongformerSelfAttention",
     )
@@ -92,7 +75,7 @@ class LongformerAttention(Attention):
         self.global_weight: nn.Parameter | None = None
         self.global_bias: nn.Parameter | None = None
         if config.first_tokens and config.global_projections:
-            # Bare parameters: a model's scheme for its linear layers would draw over the identity they start from.
+            # Bare parameters: a model's scheme for linear layers would overwrite the identity.
             dim = config.heads * config.head_dim
             self.global_weight = nn.Parameter(torch.empty(3, dim, dim))
             self.global_bias = nn.Parameter(torch.empty(3, dim))
@@ -100,75 +83,63 @@ class LongformerAttention(Attention):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """The global projections as the identity, which makes them copies of the local ones; nothing is random."""
+        """Set the global projections to the identity, which makes them copies of the local ones."""
         if self.global_weight is not None and self.global_bias is not None:
             self.global_weight.zero_()
             self.global_weight.diagonal(dim1=1, dim2=2).fill_(1.0)
             self.global_bias.zero_()
 
-    def for_global(self, *tensors: Tensor) -> list[Tensor]:
-        """Tensors [B, H, N, D], the first of q, k, v in this order, as Q_g, K_g, V_g of Section 3.1."""
-        if self.global_weight is None or self.global_bias is None:
-            return list(tensors)
-        projected = []
-        for x, weight, bias in zip(tensors, self.global_weight, self.global_bias, strict=True):
-            together = F.linear(x.transpose(1, 2).flatten(2), weight.to(x.dtype), bias.to(x.dtype))
-            projected.append(together.unflatten(-1, x.shape[1::2]).transpose(1, 2))
-        return projected
-
     def inputs(self, q: Tensor, k: Tensor, v: Tensor, start: int = 0) -> tuple[Tensor, ...]:
-        """(q, k, v), wide, queries and keys turned."""
-        turned_q, turned_k = self.turned(widen(q), widen(k), start=start)
-        return turned_q, turned_k, widen(v)
+        """(q, k, v), wide, queries and keys rotated."""
+        return *self.rotated(widen(q), widen(k), start=start), widen(v)
 
     def global_inputs(self, q: Tensor, k: Tensor, v: Tensor, start: int = 0) -> tuple[Tensor, ...]:
-        """(q_g, k_g, v_g) likewise; q may have fewer tokens than k and v."""
-        q_g, k_g, v_g = self.for_global(widen(q), widen(k), widen(v))
-        (q_g,), (k_g,) = self.turned(q_g, start=start), self.turned(k_g, start=start)
-        return q_g, k_g, v_g
-
-    # --- specification ------------------------------------------------------------------------------------
+        """Q_g, K_g, V_g of Section 3.1 likewise; q may have fewer tokens than k and v."""
+        tensors = [widen(q), widen(k), widen(v)]
+        if self.global_weight is not None and self.global_bias is not None:
+            layers = zip(self.global_weight.to(tensors[0].dtype), self.global_bias.to(tensors[0].dtype), strict=True)
+            projections = [partial(F.linear, weight=weight, bias=bias) for weight, bias in layers]
+            tensors = [over_embedding(project, x) for project, x in zip(projections, tensors, strict=True)]
+        return *(self.rotated(x, start=start)[0] for x in tensors[:2]), tensors[2]
 
     def allowed(self, n: int, key_padding_mask: Tensor | None, device: torch.device) -> Tensor:
         """[B, 1, N, N]: the window, the columns and the rows of the global tokens."""
-        rank_BN = ranks(n, key_padding_mask, device)
+        rank_BN = windows.ranks(n, key_padding_mask, device)
         query, key = rank_BN[:, None, :, None], rank_BN[:, None, None, :]
         before, after = self.config.reach
         near = (query - key <= before) & (key - query <= after)
         seen = near | (query < self.config.first_tokens) | (key < self.config.first_tokens)
         if self.config.causal:
             seen &= key <= query
-        return seen & real_pairs(n, key_padding_mask, device)
+        return seen & windows.real_pairs(n, key_padding_mask, device)
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         return masked_softmax(q @ k.mT / self.config.head_dim**0.5, allowed)
 
     def reference(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The rows of global tokens multiply other values than the rest: two matrices, of which each row has one."""
+        """Rows of global tokens multiply other values than the rest, so each row has one of two matrices."""
         allowed = self.allowed(q.shape[2], key_padding_mask, q.device)
         q_g, k_g, v_g = self.global_inputs(q, k, v) if self.config.first_tokens else (q, k, v)
         q, k, v = self.inputs(q, k, v)
         matrix = self.attention_matrix(q, k, allowed)
         if not self.config.first_tokens:
             return self.finish(self.dropout(matrix) @ v), matrix
-        is_global = (ranks(q.shape[2], key_padding_mask, q.device) < self.config.first_tokens)[:, None, :, None]
+        is_global = (windows.ranks(q.shape[2], key_padding_mask, q.device) < self.config.first_tokens)[:, None, :, None]
         matrix = torch.where(is_global, self.attention_matrix(q_g, k_g, allowed), matrix)
         dropped = self.dropout(matrix)
         return self.finish(torch.where(is_global, dropped @ v_g, dropped @ v)), matrix
 
-    # --- fast form ----------------------------------------------------------------------------------------
-
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         t, tensors = min(self.config.first_tokens, q.shape[2]), self.inputs(q, k, v)
         if t:
-            if key_padding_mask is None:  # the global tokens stand in front: others need no global query
-                keys = slice(t if self.config.causal else None)  # causal, a global token sees none but such
+            if key_padding_mask is None:  # the global tokens are in front: others need no global query
+                keys = slice(t if self.config.causal else None)  # causal, a global token sees only such
                 q, k, v = q[:, :, :t], k[:, :, keys], v[:, :, keys]
             tensors = (*tensors, *self.global_inputs(q, k, v))
-        return self.finish(on_real_tokens(self._attend, tensors, key_padding_mask))
+        return self.finish(windows.on_real_tokens(self._attend, tensors, key_padding_mask))
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, *rest: Tensor) -> Tensor:
-        """The output for real tokens at the front; the last of ``rest`` is their number."""
+        """The output for real tokens at the front; ``rest`` ends with their number."""
         *of_global, count_B = rest
         t = min(self.config.first_tokens, q.shape[2])
         o = self._local(q, k, v, count_B, t)
@@ -183,7 +154,7 @@ class LongformerAttention(Attention):
         return torch.cat([p @ v_g, o[:, :, t:]], dim=2)
 
     def _block(self, n: int) -> int:
-        """C: about a quarter of the window, so that few keys outside of it are scored; blocks of one size fill n."""
+        """C: about a quarter of the window, so that few keys outside it are scored; equal blocks fill n."""
         size = max(1, self.config.window // 4)
         return -(-n // -(-n // size))
 
@@ -192,26 +163,26 @@ class LongformerAttention(Attention):
         n, device = q.shape[2], q.device
         size = self._block(n)
         before, after = (min(side, n) for side in self.config.reach)
-        q_BHGCD = blocks(q * self.config.head_dim**-0.5, size)
-        rank_GS = key_ranks(q_BHGCD.shape[2], size, before, after, device)
-        distance_CS = distances(size, before, after, device)
+        q_BHGCD = windows.blocks(q * self.config.head_dim**-0.5, size)
+        rank_GS = windows.key_ranks(q_BHGCD.shape[2], size, before, after, device)
+        distance_CS = windows.distances(size, before, after, device)
         near_CS = (distance_CS <= before) & (distance_CS >= -after)
         there_BGS = (rank_GS >= t) & (rank_GS < count_B[:, None, None])  # a global key has a column of its own
         allowed = there_BGS[:, None, :, None, :] & near_CS
-        scores = q_BHGCD @ neighbourhoods(k, size, before, after).mT
+        scores = q_BHGCD @ windows.neighbourhoods(k, size, before, after).mT
         if t:
             first_BT = torch.arange(t, device=device) < count_B[:, None]
             first = first_BT[:, None, None, None, :].expand(-1, -1, *allowed.shape[2:4], -1)
             scores = torch.cat([q_BHGCD @ k[:, :, None, :t].mT, scores], dim=-1)
             allowed = torch.cat([first, allowed], dim=-1)
         p = self.dropout(masked_softmax(scores, allowed))
-        o = p[..., t:] @ neighbourhoods(v, size, before, after)
+        o = p[..., t:] @ windows.neighbourhoods(v, size, before, after)
         if t:
             o = o + p[..., :t] @ v[:, :, None, :t]
         return o.flatten(2, 3)[:, :, :n]
 
     def head_flops(self, length: int) -> int:
-        """Without a mask, which hides what stands in front: with one, global projections are of all tokens."""
+        """Without a mask; with one, the global projections are those of all tokens."""
         d, t = self.config.head_dim, min(self.config.first_tokens, length)
         size = self._block(length)
         padded = -(-length // size) * size
@@ -219,8 +190,6 @@ class LongformerAttention(Attention):
         global_keys = t if self.config.causal else length
         projected = 0 if self.global_weight is None else t + 2 * global_keys
         return 4 * d * (padded * (keys + t) + t * global_keys) + 2 * self.config.heads * d * d * projected
-
-    # --- recurrence ---------------------------------------------------------------------------------------
 
     def state_shapes(self) -> StateShapes:
         d, t = self.config.head_dim, self.config.first_tokens
@@ -253,7 +222,7 @@ class LongformerAttention(Attention):
             seen = slice(position + 1)
             o = self._one(q_g, after["global_keys"][:, :, seen], after["global_values"][:, :, seen])
             return self.finish(o), after
-        seen = slice(max(0, w - 1 - position + t), None)  # the cache ends with this token; the global ones come apart
+        seen = slice(max(0, w - 1 - position + t), None)  # the cache ends with this token; global ones are added below
         keys, values = keys[:, :, seen], values[:, :, seen]
         if t:
             keys = torch.cat([after["first_keys"], keys], 2)

@@ -3,10 +3,6 @@
 Shapes: B batch, H heads, N length, D head_dim.
 """
 
-from __future__ import annotations
-
-from typing import Literal, overload
-
 import torch
 from torch import Tensor, nn
 
@@ -18,9 +14,8 @@ class MultiHeadAttention(nn.Module):
     """q, k, v projections → heads → ``attention`` → concatenated heads → output projection.
 
     ``q_proj``, ``k_proj``, ``v_proj`` and ``out_proj`` are ``nn.Linear`` layers of dim × dim with torch's own
-    initialisation; the models set theirs. With ``projected=False`` there is no output projection, and the heads'
-    concatenated outputs are the result. A position encoding that depends on the mechanism belongs to
-    ``attention`` (its features of q and k), one that does not belongs in front of this module.
+    initialisation; the models set theirs. With ``projected=False`` there is no output projection, and the result is the
+    concatenated heads. A position encoding that depends on the mechanism belongs to ``attention``.
     """
 
     def __init__(self, dim: int, attention: Attention, bias: bool = True, projected: bool = True) -> None:
@@ -34,35 +29,16 @@ class MultiHeadAttention(nn.Module):
         self.attention = attention
         self.out_proj: nn.Module = nn.Linear(dim, dim, bias) if projected else nn.Identity()
 
-    @overload
-    def forward(
-        self, x: Tensor, key_padding_mask: Tensor | None = ..., return_weights: Literal[False] = ...
-    ) -> Tensor: ...
+    def forward(self, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        """y [B, N, dim] for x [B, N, dim]; ``key_padding_mask`` [B, N] is True on padding.
 
-    @overload
-    def forward(
-        self, x: Tensor, key_padding_mask: Tensor | None = ..., *, return_weights: Literal[True]
-    ) -> tuple[Tensor, Tensor]: ...
-
-    @overload
-    def forward(
-        self, x: Tensor, key_padding_mask: Tensor | None, return_weights: bool
-    ) -> Tensor | tuple[Tensor, Tensor]: ...
-
-    def forward(
-        self, x: Tensor, key_padding_mask: Tensor | None = None, return_weights: bool = False
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """y [B, N, dim] for x [B, N, dim]; with ``return_weights`` (y, w [B, H, N, N]).
-
-        ``key_padding_mask`` [B, N] is True on padding. Raises ValueError for an x of another shape.
+        Raises ValueError for an x of another shape.
         """
-        self._check(x, "[B, N, {dim}]")
-        q_BHND, k_BHND, v_BHND = self._heads(x)
-        if return_weights:
-            o_BHND, w_BHNN = self.attention(q_BHND, k_BHND, v_BHND, key_padding_mask, return_weights=True)
-            return self.out_proj(o_BHND.transpose(1, 2).flatten(2)), w_BHNN
-        o_BHND = self.attention(q_BHND, k_BHND, v_BHND, key_padding_mask)
-        return self.out_proj(o_BHND.transpose(1, 2).flatten(2))
+        return self._merged(self.attention(*self._heads(x), key_padding_mask))
+
+    def weights(self, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        """The mechanism's weights [B, H, N, N] for x [B, N, dim], as ``Attention.weights``."""
+        return self.attention.weights(*self._heads(x), key_padding_mask)
 
     def _check(self, x: Tensor, shape: str) -> None:
         dim = self.q_proj.in_features
@@ -71,11 +47,15 @@ class MultiHeadAttention(nn.Module):
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """q, k, v [B, H, N, D] of x [B, N, dim]."""
+        self._check(x, "[B, N, {dim}]")
         heads = self.attention.config.heads
         q, k, v = (
             project(x).unflatten(-1, (heads, -1)).transpose(1, 2) for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         return q, k, v
+
+    def _merged(self, o_BHND: Tensor) -> Tensor:
+        return self.out_proj(o_BHND.transpose(1, 2).flatten(2))
 
     def initial_state(
         self, batch: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
@@ -86,9 +66,8 @@ class MultiHeadAttention(nn.Module):
     @torch.no_grad()
     def prefill(self, x_BND: Tensor) -> tuple[Tensor, State]:
         """(y [B, N, dim], the state after the last token) for x [B, N, dim], as ``Attention.prefill``."""
-        self._check(x_BND, "[B, N, {dim}]")
         o_BHND, state = self.attention.prefill(*self._heads(x_BND))
-        return self.out_proj(o_BHND.transpose(1, 2).flatten(2)), state
+        return self._merged(o_BHND), state
 
     @torch.no_grad()
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:

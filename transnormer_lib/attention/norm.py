@@ -1,27 +1,25 @@
 """NormAttention: linear attention whose scaling is replaced by a norm of the output.
 
 Eq. 13 and 14 of "The Devil in Linear Transformer": T = φ(Q) (φ(K)^T V), O = XNorm(T). T1 takes φ = elu, T2
-takes φ = 1+elu; both take RMSNorm without gain. The released code normalises the concatenated heads, that is
-the whole embedding of H·D numbers (OpenNLPLab/fairseq-evo@38fa81f), and so does the default here.
+takes φ = 1+elu; both take RMSNorm without gain. The released code normalises the concatenated heads, the whole
+embedding of H·D numbers (OpenNLPLab/fairseq-evo@38fa81f), and so does the default here.
 
 Shapes: B batch, H heads, N length, D head_dim.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
 
-from transnormer_lib.attention.about import About
 from transnormer_lib.attention.blockwise import Product
 from transnormer_lib.attention.chunked import causal_attention
-from transnormer_lib.attention.interface import check_choice, check_flag
+from transnormer_lib.attention.interface import About
 from transnormer_lib.attention.linear import UnscaledLinearAttention, UnscaledLinearConfig
-from transnormer_lib.attention.norms import EpsPlacement, RMSNorm, build_norm, check_norm
+from transnormer_lib.attention.norms import NormName, RMSNorm, build_norm, check_norm, over_embedding
 from transnormer_lib.attention.registry import register
+from transnormer_lib.choices import EpsPlacement
 
 
 def magnitude_weights(s: Tensor) -> Tensor:
@@ -38,7 +36,7 @@ def magnitude_weights(s: Tensor) -> Tensor:
 class NormConfig(UnscaledLinearConfig):
     """NormAttention. T1: ``phi="elu"``; T2: ``phi="1+elu"``. Released: ``eps_placement="outside"``."""
 
-    norm: Literal["rms", "layer", "scale"] = "rms"  # XNorm of Eq. 14
+    norm: NormName = "rms"  # XNorm of Eq. 14
     norm_over: Literal["embedding", "head"] = "embedding"  # over all H·D numbers of a token, or D per head
     eps: float = 1e-8  # ε of Definition D.1; the paper gives no value, the release has this one
     eps_placement: EpsPlacement = "inside"  # Definition D.1: inside the root; released: outside
@@ -46,9 +44,7 @@ class NormConfig(UnscaledLinearConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_norm(self.norm, self.eps, self.eps_placement)
-        check_choice("norm_over", self.norm_over, ("embedding", "head"))
-        check_flag("affine", self.affine)
+        check_norm(self.norm, self.eps_placement)
 
 
 @register("norm", NormConfig)
@@ -60,7 +56,6 @@ class NormAttention(UnscaledLinearAttention):
         title="NormAttention",
         time="N·D²",
         memory="N·D + N/C·D²",
-        memory_growth="linear",
         source="Qin et al., 2022, arXiv:2210.10340, Eq. 14",
         oracle="loops over tokens in plain Python",
     )
@@ -69,9 +64,13 @@ class NormAttention(UnscaledLinearAttention):
         super().__init__(config)
         size = config.head_dim * (config.heads if config.norm_over == "embedding" else 1)
         self.norm = build_norm(config.norm, size, config.eps, config.eps_placement, config.affine)
+        self.kernel_norm = config.norm_over if config.norm == "rms" else "none"
 
-    def kernel_norm(self) -> str:
-        return self.config.norm_over if self.config.norm == "rms" else "none"
+    def kernel_options(self, device: torch.device) -> dict[str, Any]:
+        options = super().kernel_options(device)
+        if self.config.norm != "rms":
+            return options
+        return options | {"eps": self.config.eps, "eps_placement": self.config.eps_placement}
 
     def after_kernel(self, o: Tensor) -> Tensor:
         if self.config.norm != "rms":
@@ -90,18 +89,7 @@ class NormAttention(UnscaledLinearAttention):
         return causal_attention(q, k, v, key_padding_mask, product)
 
     def finish(self, t: Tensor) -> Tensor:
-        if self.config.norm_over == "head":
-            return self.norm(t)
-        return over_embedding(self.norm, t)
+        return self.norm(t) if self.config.norm_over == "head" else over_embedding(self.norm, t)
 
-    def weights(self, matrix: Tensor) -> Tensor:
+    def shown_weights(self, matrix: Tensor) -> Tensor:
         return magnitude_weights(matrix)
-
-
-def over_embedding(norm: torch.nn.Module, t: Tensor) -> Tensor:
-    """``norm`` on the concatenated heads of t [B, H, N, D]; the result has the same shape.
-
-    It is a view of a tensor laid out [B, N, H, D], so that merging the heads afterwards copies nothing.
-    """
-    h, d = t.shape[1], t.shape[3]
-    return norm(t.transpose(1, 2).flatten(2)).unflatten(-1, (h, d)).transpose(1, 2)

@@ -1,15 +1,12 @@
 """RMSNorm, LayerNorm and ScaleNorm over the last dimension, as functions and as modules.
 
-RMSNorm has two forms that differ in where ε stands. ``inside`` is Definition D.1 of "The Devil in Linear
-Transformer", x / sqrt(σ² + ε) with σ² the mean of squares. ``outside`` is x / (σ + ε), which is what the
-released language models compute (OpenNLPLab/fairseq-evo@38fa81f). The gradient bound of Eq. 61 speaks of the
-first. ScaleNorm (Nguyen & Salazar, 2019) is g·x / ‖x‖ with one number g: with g = sqrt(size) it is RMSNorm but for
-where ε stands.
+RMSNorm has two forms that differ in the place of ε. ``inside`` is Definition D.1 of "The Devil in Linear Transformer",
+x / sqrt(σ² + ε) with σ² the mean of squares; the gradient bound of Eq. 61 is about this one. ``outside`` is
+x / (σ + ε), which the released language models compute (OpenNLPLab/fairseq-evo@38fa81f). ScaleNorm (Nguyen & Salazar,
+2019) is g·x / ‖x‖ with one number g: with g = sqrt(size) it is RMSNorm up to the place of ε.
 
 Half-precision inputs are normalised in float32 and returned in their own dtype.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Literal, Self
@@ -18,7 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-EpsPlacement = Literal["inside", "outside"]
+from transnormer_lib.checks import check_choice, check_positive
+from transnormer_lib.choices import EpsPlacement
+
+NormName = Literal["rms", "layer", "scale"]
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -32,11 +32,8 @@ def widen(x: Tensor) -> Tensor:
 
 
 def rms_norm(x: Tensor, eps: float = 1e-8, eps_placement: EpsPlacement = "inside") -> Tensor:
-    """Definition D.1 (``inside``) or its released variant (``outside``) over the last dimension of x.
-
-    A row of zeros gives zeros, with a finite gradient in both forms.
-    """
-    # Where no gradient is recorded, as in decoding, a Function costs more than what it computes.
+    """Definition D.1 or its released variant over x's last dimension; zeros give zeros with a finite gradient."""
+    # Without a recorded gradient, as in decoding, a Function costs more than what it computes.
     normalise = _RMSNorm.apply if torch.is_grad_enabled() else _RMSNorm.forward
     y, _ = normalise(widen(x), eps, eps_placement == "inside")
     return y.to(x.dtype)
@@ -95,20 +92,15 @@ def layer_norm(x: Tensor, eps: float = 1e-5) -> Tensor:
     return F.layer_norm(widen(x), x.shape[-1:], eps=eps).to(x.dtype)
 
 
-def check_norm(name: str, eps: float, eps_placement: str) -> None:
-    """Refuse a norm that ``build_norm`` cannot make: ValueError with the field, its value and the rule."""
-    if name not in _NORMS:
-        raise ValueError(f"norm={name!r}: must be one of {', '.join(_NORMS)}")
-    if isinstance(eps, bool) or not isinstance(eps, (int, float)) or not 0.0 < eps < float("inf"):
-        raise ValueError(f"eps={eps!r}: must be a positive finite number (Definition D.1 has ε > 0)")
-    if eps_placement not in ("inside", "outside"):
-        raise ValueError(f"eps_placement={eps_placement!r}: must be 'inside' or 'outside' the root")
+def check_norm(name: str, eps_placement: str) -> None:
+    """Refuse an unknown norm, and one whose ε cannot be outside the root: ValueError."""
+    check_choice("norm", name, NormName)
     if name != "rms" and eps_placement == "outside":
         raise ValueError(f"eps_placement='outside': only norm='rms' has this form, not norm={name!r}")
 
 
 class KeepsFloat32(nn.Module):
-    """Base of modules whose parameters and buffers, and those of their children, no cast makes half precision."""
+    """Base of modules that keep their and their children's parameters and buffers in float32 under half-dtype casts."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         def wide(x: Tensor) -> Tensor:
@@ -118,18 +110,27 @@ class KeepsFloat32(nn.Module):
         return super()._apply(wide, recurse)
 
 
-class ScaleNorm(nn.Module):
+class _Norm(nn.Module):
+    """Base of the norms over a last dimension of ``size``, with a gain if ``affine``."""
+
+    def __init__(self, size: int, eps: float, affine: bool, gain: Tensor) -> None:
+        super().__init__()
+        check_positive("eps", eps)
+        self.size, self.eps = size, eps
+        self.gain = nn.Parameter(gain) if affine else None
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, eps={self.eps}, affine={self.gain is not None}"
+
+
+class ScaleNorm(_Norm):
     """g·x / max(‖x‖, ε) over a last dimension of ``size`` (Nguyen & Salazar, 2019): one number g for all entries.
 
-    g is initially sqrt(``size``), where the result has RMSNorm's size, and learned where ``affine``.
+    g is initially sqrt(``size``), which gives the result RMSNorm's size, and learned if ``affine``.
     """
 
     def __init__(self, size: int, eps: float = 1e-8, affine: bool = False) -> None:
-        super().__init__()
-        check_norm("scale", eps, "inside")
-        self.size, self.eps = size, eps
-        self.gain: nn.Parameter | None
-        self.register_parameter("gain", nn.Parameter(torch.tensor(size**0.5)) if affine else None)
+        super().__init__(size, eps, affine, torch.tensor(size**0.5))
 
     def forward(self, x: Tensor) -> Tensor:
         wide = widen(x)
@@ -138,21 +139,16 @@ class ScaleNorm(nn.Module):
         gain = self.size**0.5 if self.gain is None else widen(self.gain)
         return (wide * (gain / length)).to(x.dtype)
 
-    def extra_repr(self) -> str:
-        return f"{self.size}, eps={self.eps}, affine={self.gain is not None}"
 
-
-class RMSNorm(nn.Module):
-    """``rms_norm`` over a last dimension of ``size``, with a gain (initially ones) where ``affine``."""
+class RMSNorm(_Norm):
+    """``rms_norm`` over a last dimension of ``size``, with a gain (initially ones) if ``affine``."""
 
     def __init__(
         self, size: int, eps: float = 1e-8, eps_placement: EpsPlacement = "inside", affine: bool = False
     ) -> None:
-        super().__init__()
-        check_norm("rms", eps, eps_placement)
-        self.size, self.eps, self.eps_placement = size, eps, eps_placement
-        self.gain: nn.Parameter | None
-        self.register_parameter("gain", nn.Parameter(torch.ones(size)) if affine else None)
+        check_choice("eps_placement", eps_placement, EpsPlacement)
+        super().__init__(size, eps, affine, torch.ones(size))
+        self.eps_placement = eps_placement
 
     def forward(self, x: Tensor) -> Tensor:
         if self.gain is None:
@@ -160,21 +156,21 @@ class RMSNorm(nn.Module):
         return (rms_norm(widen(x), self.eps, self.eps_placement) * self.gain).to(x.dtype)
 
     def extra_repr(self) -> str:
-        affine = self.gain is not None
-        return f"{self.size}, eps={self.eps}, eps_placement={self.eps_placement!r}, affine={affine}"
+        return f"{super().extra_repr()}, eps_placement={self.eps_placement!r}"
 
 
-class LayerNorm(nn.Module):
-    """``layer_norm`` over a last dimension of ``size``, with gain (1) and bias (0) where ``affine``."""
+class LayerNorm(_Norm):
+    """``layer_norm`` over a last dimension of ``size``, with gain (1) and bias (0) if ``affine``."""
 
     def __init__(self, size: int, eps: float = 1e-5, affine: bool = False) -> None:
-        super().__init__()
-        check_norm("layer", eps, "inside")
-        self.size, self.eps = size, eps
-        self.gain: nn.Parameter | None
-        self.bias: nn.Parameter | None
-        self.register_parameter("gain", nn.Parameter(torch.ones(size)) if affine else None)
-        self.register_parameter("bias", nn.Parameter(torch.zeros(size)) if affine else None)
+        super().__init__(size, eps, affine, torch.ones(size))
+        self.bias = nn.Parameter(torch.zeros(size)) if affine else None
+
+    def reset_parameters(self) -> None:
+        """Set gain and bias to the identity."""
+        if self.gain is not None and self.bias is not None:
+            nn.init.ones_(self.gain)
+            nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.gain is None or self.bias is None:
@@ -182,24 +178,21 @@ class LayerNorm(nn.Module):
         wide = F.layer_norm(widen(x), (self.size,), widen(self.gain), widen(self.bias), self.eps)
         return wide.to(x.dtype)
 
-    def extra_repr(self) -> str:
-        return f"{self.size}, eps={self.eps}, affine={self.gain is not None}"
-
-
-_NORMS: dict[str, type[nn.Module]] = {"rms": RMSNorm, "layer": LayerNorm, "scale": ScaleNorm}
-
-
-def norm_names() -> tuple[str, ...]:
-    """The names that ``build_norm`` knows."""
-    return tuple(_NORMS)
-
 
 def build_norm(
-    name: str, size: int, eps: float, eps_placement: EpsPlacement = "inside", affine: bool = False
+    name: NormName, size: int, eps: float, eps_placement: EpsPlacement = "inside", affine: bool = False
 ) -> nn.Module:
-    """The norm called ``name`` (``rms``, ``layer`` or ``scale``) over a last dimension of ``size``."""
-    check_norm(name, eps, eps_placement)
-    options: dict[str, Any] = {"eps": eps, "affine": affine}
+    """The norm called ``name`` over a last dimension of ``size``."""
+    check_norm(name, eps_placement)
     if name == "rms":
-        options["eps_placement"] = eps_placement
-    return _NORMS[name](size, **options)
+        return RMSNorm(size, eps, eps_placement, affine)
+    return (LayerNorm if name == "layer" else ScaleNorm)(size, eps, affine)
+
+
+def over_embedding(function: Callable[[Tensor], Tensor], t: Tensor) -> Tensor:
+    """``function``, such as a norm, of the concatenated heads of t [B, H, N, D]; the result has the same shape.
+
+    It is a view of a tensor laid out [B, N, H, D], so that merging the heads afterwards copies nothing.
+    """
+    h, d = t.shape[1], t.shape[3]
+    return function(t.transpose(1, 2).flatten(2)).unflatten(-1, (h, d)).transpose(1, 2)

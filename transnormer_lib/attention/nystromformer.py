@@ -6,18 +6,15 @@ al., 2021, arXiv:2102.03902), with Q̃ and K̃ the means of segments of Q and K:
     Ŝ = F̃ A⁺ B̃       F̃ = softmax(Q K̃^T / sqrt(D))    A = softmax(Q̃ K̃^T / sqrt(D))    B̃ = softmax(Q̃ K^T / sqrt(D))
     o = Ŝ V + DConv(V)
 
-with a pseudo-inverse by six iterations and a depthwise convolution of the values along the length, one kernel per head,
-as the skip connection of its Figure 2.
+with a pseudo-inverse by six iterations and, as the skip connection of its Figure 2, a depthwise convolution of the
+values along the length with one kernel per head.
 
-What differs from the released code (mlpen/Nystromformer, transformers): segments are those of a sequence's real tokens,
-of any number; padded tokens are in no mean and no softmax; the first guess of the iteration is scaled by each matrix's
-own norms, where the release takes the largest of the whole batch (``norms_of="batch"``); and a sequence of as many
-tokens as landmarks is not sent to softmax attention instead, which the formula itself tends to.
+The released code (mlpen/Nystromformer, transformers) differs: it segments padding too and scales the iteration's first
+guess by the largest norms of the whole batch (``norms_of="batch"``; here each matrix has its own). It uses softmax
+attention for a sequence of as many tokens as landmarks, which the formula approaches by itself.
 
 Shapes: B batch, H heads, N length, D head_dim, M landmarks, W width of the convolution, L real tokens of a sequence.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -26,19 +23,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transnormer_lib.attention.about import About
-from transnormer_lib.attention.interface import Attention, AttentionConfig, check_choice, check_count
-from transnormer_lib.attention.landmarks import (
-    NormsOf,
-    column_norm,
-    mean_of_segments,
-    real_tokens,
-    row_norm,
-    schulz_flops,
-    schulz_inverse,
-    segment_means,
-    sequence_by_sequence,
-)
+from transnormer_lib.attention import landmarks
+from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.landmarks import NormsOf
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
@@ -46,31 +33,24 @@ from transnormer_lib.attention.softmax import masked_softmax
 
 @dataclass(frozen=True)
 class NystromformerConfig(AttentionConfig):
-    """Nyströmformer attention."""
-
     causal_refusal: ClassVar[str] = "Nyströmformer's landmarks are means over the whole sequence"
 
     landmarks: int = 128  # M; Long Range Arena harness: 128, the paper's language model: 64
     iterations: int = 6  # of the pseudo-inverse; the paper: 6
     conv_kernel: int | None = 33  # W, odd; None: no convolution, as in the Long Range Arena harness
-    norms_of: NormsOf = "matrix"  # what scales the iteration's first guess; released: batch, one number for all of it
+    norms_of: NormsOf = "matrix"  # what scales the iteration's first guess; released: batch
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("landmarks", self.landmarks)
-        check_count("iterations", self.iterations)
-        if self.conv_kernel is not None:
-            check_count("conv_kernel", self.conv_kernel)
-            if self.conv_kernel % 2 == 0:
-                raise ValueError(f"conv_kernel={self.conv_kernel}: must be odd, so that it has a middle")
-        check_choice("norms_of", self.norms_of, ("matrix", "batch"))
+        if self.conv_kernel is not None and self.conv_kernel % 2 == 0:
+            raise ValueError(f"conv_kernel={self.conv_kernel}: must be odd, so that it has a middle")
 
 
 @register("nystromformer", NystromformerConfig)
 class Nystromformer(Attention):
     """o = F̃ A⁺ B̃ V + DConv(V). Its matrix holds both terms; rows sum to about one without the convolution.
 
-    The convolution sees neighbouring places, with zeros on padding. It starts uniform in ±1/sqrt(W), as torch's own.
+    The convolution reads neighbouring places, with zeros on padding. It starts uniform in ±1/sqrt(W), as torch's own.
     """
 
     config: NystromformerConfig
@@ -78,16 +58,14 @@ class Nystromformer(Attention):
         title="Nyströmformer",
         time="N·landmarks·D + landmarks³",
         memory="N·landmarks",
-        memory_growth="linear",
         source="Xiong et al., 2021, arXiv:2102.03902, Eq. 13 and 14",
         oracle="transformers, NystromformerSelfAttention; nystrom-attention 0.0.14, NystromAttention",
     )
 
     def __init__(self, config: NystromformerConfig) -> None:
         super().__init__(config)
-        self.conv_HW: nn.Parameter | None
         width = config.conv_kernel
-        self.register_parameter("conv_HW", None if width is None else nn.Parameter(torch.empty(config.heads, width)))
+        self.conv_HW = None if width is None else nn.Parameter(torch.empty(config.heads, width))
         self.reset_parameters()
 
     @torch.no_grad()
@@ -97,31 +75,30 @@ class Nystromformer(Attention):
             nn.init.uniform_(self.conv_HW, -bound, bound, generator=generator)
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        q, k = self.turned(q, k)
-        real_BN, m, root = real_tokens(allowed, q), self.config.landmarks, self.config.head_dim**0.5
+        q, k = self.rotated(q, k)
+        real_BN, m, root = landmarks.real_tokens(allowed, q), self.config.landmarks, self.config.head_dim**0.5
 
         def softmax(x: Tensor, y: Tensor) -> Tensor:
             return torch.softmax(x @ y.mT / root, dim=-1)
 
         def between_landmarks(q: Tensor, k: Tensor) -> Tensor:
-            return softmax(mean_of_segments(m, q), mean_of_segments(m, k))
+            return softmax(landmarks.mean_of_segments(m, q), landmarks.mean_of_segments(m, k))
 
         bound: Tensor | None = None
         if self.config.norms_of == "batch":
-            each = [
-                between_landmarks(q[i][:, real], k[i][:, real]) for i, real in enumerate(real_BN) if bool(real.any())
-            ]
+            rows = zip(q, k, real_BN, strict=True)
+            each = [between_landmarks(a[:, real], b[:, real]) for a, b, real in rows if bool(real.any())]
             if each:
-                bound = torch.stack([column_norm(a).amax() for a in each]).amax()  # their ‖·‖∞ are all 1
+                bound = torch.stack([landmarks.column_norm(a).amax() for a in each]).amax()  # their ‖·‖∞ are all 1
 
         def approximation(q: Tensor, k: Tensor) -> Tensor:
-            q_m, k_m, a = mean_of_segments(m, q), mean_of_segments(m, k), between_landmarks(q, k)
-            a_inverse = schulz_inverse(
-                a, column_norm(a) * row_norm(a) if bound is None else bound, self.config.iterations
+            q_m, k_m, a = landmarks.mean_of_segments(m, q), landmarks.mean_of_segments(m, k), between_landmarks(q, k)
+            a_inverse = landmarks.schulz_inverse(
+                a, landmarks.column_norm(a) * landmarks.row_norm(a) if bound is None else bound, self.config.iterations
             )
             return softmax(q, k_m) @ a_inverse @ softmax(q_m, k)
 
-        matrix = sequence_by_sequence(approximation, q, k, real_BN)
+        matrix = landmarks.sequence_by_sequence(approximation, q, k, real_BN)
         if self.conv_HW is not None:
             place = torch.arange(q.shape[2], device=q.device)
             tap = place[None, :] - place[:, None] + self.conv_HW.shape[1] // 2  # the kernel's entry between i and j
@@ -131,10 +108,10 @@ class Nystromformer(Attention):
         return matrix
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.turned(widen(q), widen(k))
+        q, k = self.rotated(widen(q), widen(k))
         v = widen(v)
         q, k = q * self.config.head_dim**-0.25, k * self.config.head_dim**-0.25
-        means, is_landmark = segment_means(self.config.landmarks, key_padding_mask, q)
+        means, is_landmark = landmarks.segment_means(self.config.landmarks, key_padding_mask, q)
         means = means[:, None]  # the same for all heads
         q_BHMD, k_BHMD = means @ q, means @ k
         columns = both = keys = None
@@ -142,10 +119,10 @@ class Nystromformer(Attention):
             columns = is_landmark[:, None, None, :]
             both, keys = columns & columns.mT, columns.mT & ~key_padding_mask[:, None, None, :]
         a = masked_softmax(q_BHMD @ k_BHMD.mT, both)
-        bound = column_norm(a) * row_norm(a)
+        bound = landmarks.column_norm(a) * landmarks.row_norm(a)
         if self.config.norms_of == "batch":
             bound = bound.amax()
-        a_inverse = schulz_inverse(a, bound, self.config.iterations)
+        a_inverse = landmarks.schulz_inverse(a, bound, self.config.iterations)
         seen_BHMD = a_inverse @ (masked_softmax(q_BHMD @ k.mT, keys) @ v)
         o = masked_softmax(q @ k_BHMD.mT, columns) @ seen_BHMD
         if self.conv_HW is not None:
@@ -155,6 +132,6 @@ class Nystromformer(Attention):
 
     def head_flops(self, length: int) -> int:
         n, d, m = length, self.config.head_dim, min(self.config.landmarks, length)
-        # Four products of N·M·D, two segment means, and what the landmarks do among themselves.
-        products = 12 * n * m * d + 4 * m * m * d + schulz_flops(m, self.config.iterations)
+        # Four products of N·M·D, two segment means, and the products between landmarks.
+        products = 12 * n * m * d + 4 * m * m * d + landmarks.schulz_flops(m, self.config.iterations)
         return products + 2 * n * d * (self.config.conv_kernel or 0)

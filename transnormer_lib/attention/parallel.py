@@ -1,16 +1,13 @@
-"""Several attentions in one layer, side by side: each reads the same tokens, and one projection reads all outputs.
+"""Several attentions side by side in one layer: each reads the same tokens, one projection reads all outputs.
 
 Section 5.4 of "The Devil in Linear Transformer" (Table 12) uses DiagAttention and NormAttention "in parallel in each
-attention layer" and concatenates "their embedding output". How the concatenation becomes as wide as the model again is
-not said; here the output projection does it.
+attention layer" and concatenates "their embedding output". It does not say how the concatenation becomes as wide as the
+model again; here the output projection does that.
 
 Shapes: B batch, H heads, N length, P attentions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +20,8 @@ from transnormer_lib.attention.recurrent import State
 class ParallelAttention(nn.Module):
     """P multi-head attentions on [B, N, dim], their outputs concatenated to [B, N, P·dim] and projected to dim.
 
-    Each has projections of its own for queries, keys and values; ``out_proj`` is one ``nn.Linear`` of P·dim × dim. Used
-    as ``MultiHeadAttention`` is. Raises ValueError for fewer than two attentions.
+    Each has its own projections of queries, keys and values; ``out_proj`` is one ``nn.Linear`` of P·dim × dim. Its
+    methods are those of ``MultiHeadAttention``. Raises ValueError for fewer than two attentions.
     """
 
     def __init__(self, dim: int, attentions: Sequence[Attention], bias: bool = True) -> None:
@@ -34,32 +31,13 @@ class ParallelAttention(nn.Module):
         self.branches = nn.ModuleList(MultiHeadAttention(dim, one, bias, projected=False) for one in attentions)
         self.out_proj = nn.Linear(len(attentions) * dim, dim, bias)
 
-    @overload
-    def forward(
-        self, x: Tensor, key_padding_mask: Tensor | None = ..., return_weights: Literal[False] = ...
-    ) -> Tensor: ...
+    def forward(self, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        """y [B, N, dim] for x [B, N, dim]; ``key_padding_mask`` [B, N] is True on padding."""
+        return self.out_proj(torch.cat([branch(x, key_padding_mask) for branch in self.branches], dim=-1))
 
-    @overload
-    def forward(
-        self, x: Tensor, key_padding_mask: Tensor | None = ..., *, return_weights: Literal[True]
-    ) -> tuple[Tensor, Tensor]: ...
-
-    @overload
-    def forward(
-        self, x: Tensor, key_padding_mask: Tensor | None, return_weights: bool
-    ) -> Tensor | tuple[Tensor, Tensor]: ...
-
-    def forward(
-        self, x: Tensor, key_padding_mask: Tensor | None = None, return_weights: bool = False
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """y [B, N, dim] for x [B, N, dim]; with ``return_weights`` (y, w [B, P·H, N, N]), the first attention's heads
-        first. ``key_padding_mask`` [B, N] is True on padding."""
-        if not return_weights:
-            return self.out_proj(torch.cat([branch(x, key_padding_mask) for branch in self.branches], dim=-1))
-        outputs, weights = zip(
-            *(branch(x, key_padding_mask, return_weights=True) for branch in self.branches), strict=True
-        )
-        return self.out_proj(torch.cat(outputs, dim=-1)), torch.cat(weights, dim=1)
+    def weights(self, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        """The weights [B, P·H, N, N] for x [B, N, dim], the first attention's heads first."""
+        return torch.cat([branch.weights(x, key_padding_mask) for branch in self._branches()], dim=1)
 
     def attentions(self) -> tuple[Attention, ...]:
         """The mechanisms, side by side."""
@@ -68,8 +46,7 @@ class ParallelAttention(nn.Module):
     def initial_state(
         self, batch: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> State:
-        """The state before the first token: those of the attentions, named ``0.position``, ``1.position`` and so on,
-        and the ``position`` of all."""
+        """The state before the first token: each attention's, under names such as ``0.position``, and ``position``."""
         return _joined([branch.initial_state(batch, dtype, device) for branch in self._branches()])
 
     @torch.no_grad()
@@ -95,6 +72,6 @@ class ParallelAttention(nn.Module):
 
 
 def _joined(states: Sequence[State]) -> State:
-    """The states under one roof, each name led by the number of its attention."""
+    """One state of all attentions' states, each name led by the number of its attention."""
     held = {f"{number}.{name}": tensor for number, state in enumerate(states) for name, tensor in state.items()}
     return {**held, "position": states[0]["position"]}

@@ -14,21 +14,18 @@ factor, and ε is added:
     φ(q_i)_r = exp(ω_r·x_i − ‖x_i‖²/2 − max_r ω_r·x_i) + ε
     φ(k_j)_r = exp(ω_r·x_j − ‖x_j‖²/2 − c) + ε,                          c = max_{j, r} ω_r·x_j.
 
-Nothing overflows, and no denominator is below M ε². But for ε the stabilisers would cancel; with it the choice of keys
-in c matters. The released code takes all of them: a causal output then depends on the future, and any on padding.
-Here c_i is the maximum over the keys that query i may see. Without ``causal`` this is the released form, and a causal
-o_i is what the released form gives the last token of the sequence that ends at i. It stays linear, because
+Nothing overflows, and no denominator is below M ε². Without ε the stabilisers would cancel; with it c depends on which
+keys it covers. The released code takes all of them: a causal output then depends on the future, and any output on
+padding. Here c_i is the maximum over the keys that query i may see. Without ``causal`` this is the released form, and a
+causal o_i is what the released form gives the last token of the sequence that ends at i. It stays linear, because
 
     Σ_j φ(q_i)·φ(k_j) v_j = Σ_r φ(q_i)_r Σ_j exp(ω_r·x_j − ‖x_j‖²/2 − c_i) v_j + ε Σ_r φ(q_i)_r Σ_j v_j        (j ≤ i)
 
 is a product whose state is divided by e^{c_i − c_{i−1}} from token to token, and a running sum of values.
 ``stabiliser="all-keys"`` is the released form of a causal layer.
 
-Shapes: B batch, H heads, N length, D head_dim, M features, E = D + 1 values and the denominator's one, C tokens per
-chunk, G chunks.
+Shapes: B batch, H heads, N length, D head_dim, M features, E = D + 1 (the denominator), C tokens per chunk, G chunks.
 """
-
-from __future__ import annotations
 
 import math
 from dataclasses import dataclass
@@ -38,38 +35,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transnormer_lib.attention.about import About
 from transnormer_lib.attention.feature_attention import FeatureAttention
-from transnormer_lib.attention.interface import AttentionConfig, check_choice, check_count, check_flag, check_positive
+from transnormer_lib.attention.interface import About, AttentionConfig
 from transnormer_lib.attention.linear import scale_rows
 from transnormer_lib.attention.norms import widen
-from transnormer_lib.attention.random_features import RandomProjection, RowNorms, check_redraw_interval
+from transnormer_lib.attention.random_features import RandomProjection, RowNorms
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
 
 
 @dataclass(frozen=True)
 class PerformerConfig(AttentionConfig):
-    """Performer. ``stabiliser="all-keys"`` with ``causal`` lets later keys change earlier outputs, by way of ε."""
+    """Performer. ``stabiliser="all-keys"`` with ``causal`` lets later keys change earlier outputs through ε."""
 
     features: int = 128  # M: Skyformer's in the Long Range Arena; TransNormer's baseline 64, the paper's rule D log D
     kernel: Literal["softmax", "relu"] = "softmax"  # what φ(q)·φ(k) estimates
     orthogonal: bool = True  # rows of ω orthogonal in blocks of D, else independent
     row_norms: RowNorms = "chi"  # of orthogonal rows: as of Gaussian vectors, or all sqrt(D), which is biased
-    redraw_interval: int | None = 1000  # training steps per draw of ω; None: never drawn anew
+    redraw_interval: int | None = 1000  # training steps per draw of ω; None: never redrawn
     eps: float | None = None  # ε added to every feature; None: as released, 1e-4 for softmax and 1e-3 for relu
     stabiliser: Literal["seen", "all-keys"] = "seen"  # the keys whose maximum c is, of the softmax kernel
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("features", self.features)
-        check_choice("kernel", self.kernel, ("softmax", "relu"))
-        check_flag("orthogonal", self.orthogonal)
-        check_choice("row_norms", self.row_norms, ("chi", "sqrt"))
-        check_redraw_interval(self.redraw_interval)
-        if self.eps is not None:
-            check_positive("eps", self.eps)
-        check_choice("stabiliser", self.stabiliser, ("seen", "all-keys"))
 
 
 def projected(x: Tensor, omega_MD: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,7 +76,6 @@ class PerformerAttention(FeatureAttention):
         title="Performer (FAVOR+)",
         time="N·features·D",
         memory="N·features + N/C·features·D",
-        memory_growth="linear",
         source="Choromanski et al., 2021, arXiv:2009.14794, Eq. 4 and 5",
         oracle="performer-pytorch, FastAttention",
     )
@@ -99,6 +83,7 @@ class PerformerAttention(FeatureAttention):
     def __init__(self, config: PerformerConfig) -> None:
         super().__init__(config)
         shape = (config.features, config.head_dim)
+        self.feature_count = config.features
         self.projection = RandomProjection(shape, config.redraw_interval, config.orthogonal, config.row_norms)
         self.softmax_kernel = config.kernel == "softmax"
         self.eps = config.eps if config.eps is not None else (1e-4 if self.softmax_kernel else 1e-3)
@@ -107,13 +92,6 @@ class PerformerAttention(FeatureAttention):
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         self.projection.reset_parameters(generator)
 
-    def begin(self) -> None:
-        if self.training:
-            self.projection.passed()
-
-    def feature_count(self) -> int:
-        return self.config.features
-
     def query_features(self, q: Tensor, start: int) -> Tensor:
         along, half_square = projected(q, widen(self.projection.omega))
         if not self.softmax_kernel:
@@ -121,7 +99,7 @@ class PerformerAttention(FeatureAttention):
         return (along - half_square - along.amax(-1, keepdim=True)).exp() + self.eps
 
     def key_features(self, k: Tensor, start: int) -> Tensor:
-        """φ(k) of the relu kernel; that of the softmax kernel is not of the key alone."""
+        """φ(k) of the relu kernel; the softmax kernel's depends on other keys as well."""
         return projected(k, widen(self.projection.omega))[0].relu() + self.eps
 
     def scaled_keys(self, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,7 +111,7 @@ class PerformerAttention(FeatureAttention):
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         if not self.softmax_kernel:
             return super().attention_matrix(q, k, allowed)
-        q, k = self.turned(q, k)
+        q, k = self.rotated(q, k)
         if allowed is None:
             allowed = torch.ones(1, 1, 1, k.shape[2], dtype=torch.bool, device=k.device)
         phi_q, (keys, s) = self.query_features(q, 0), self.scaled_keys(k)
@@ -151,7 +129,7 @@ class PerformerAttention(FeatureAttention):
         if key_padding_mask is not None:
             padding_B1N1 = key_padding_mask[:, None, :, None]
             keys, v_one = keys.masked_fill(padding_B1N1, 0.0), v_one.masked_fill(padding_B1N1, 0.0)
-            # The lowest number instead of −∞, whose difference from itself is not a number.
+            # The lowest number instead of −∞, whose difference from itself is NaN.
             s = s.masked_fill(padding_B1N1, torch.finfo(s.dtype).min)
         if self.config.causal and self.config.stabiliser == "seen":
             c = s.cummax(-2).values
@@ -173,7 +151,7 @@ class PerformerAttention(FeatureAttention):
     def state_after(self, k: Tensor, v: Tensor) -> State:
         if not self.softmax_kernel:
             return super().state_after(k, v)
-        (k,) = self.turned(widen(k))
+        (k,) = self.rotated(widen(k))
         keys, s = self.scaled_keys(k)
         top_BH = s.amax((-2, -1))
         keys = keys * (s - top_BH[..., None, None]).exp()
@@ -182,7 +160,7 @@ class PerformerAttention(FeatureAttention):
     def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
         if not self.softmax_kernel:
             return super().recurrence(q, k, v, state, position)
-        q, k = self.turned(widen(q), widen(k), start=position)
+        q, k = self.rotated(widen(q), widen(k), start=position)
         phi_q, (keys, s), v = self.query_features(q, 0), self.scaled_keys(k), widen(v)
         s_BH = s[..., 0, 0]
         before_BH = state["top"] if position else s_BH
@@ -215,14 +193,14 @@ class PerformerAttention(FeatureAttention):
 def shifted_causal_product(phi_q: Tensor, keys: Tensor, s: Tensor, c: Tensor, v: Tensor, chunk_size: int) -> Tensor:
     """Σ_{j ≤ i} φ(q_i)·K_j e^{s_j − c_i} v_j [B, H, N, E] for φ(q), K [B, H, N, M], s, c [B, H, N, 1], v [B, H, N, E].
 
-    c must not fall, and c_i be at least every s_j with j ≤ i. Memory N·(C + M) + N/C·M·E per head. States are kept
-    relative to the c of their chunk's last token:
+    c must not decrease, and c_i be at least every s_j with j ≤ i. Memory N·(C + M) + N/C·M·E per head. A state is
+    relative to the c of its chunk's last token:
 
         T_g = T_{g−1} e^{c_{g−1} − c_g} + Σ_{j in g} K_j e^{s_j − c_g} v_j^T
     """
     n = v.shape[2]
     size = min(chunk_size, n)
-    if ragged := -n % size:  # zero keys at the end: they come after every query that is kept
+    if ragged := -n % size:  # zero keys at the end, after every query that is kept
         phi_q, keys, v = (F.pad(x, (0, 0, 0, ragged)) for x in (phi_q, keys, v))
         s, c = (torch.cat([x, c[:, :, -1:].expand(-1, -1, ragged, -1)], 2) for x in (s, c))
     q_c, k_c, v_c, s_c, c_c = (x.unflatten(2, (-1, size)) for x in (phi_q, keys, v, s, c))
@@ -232,7 +210,7 @@ def shifted_causal_product(phi_q: Tensor, keys: Tensor, s: Tensor, c: Tensor, v:
     t = (q_c @ k_c.mT * factor_BHGCC) @ v_c
     if n > size:
         last_BHG11 = c_c[..., -1:, :]
-        earlier = slice(-1)  # the last chunk's state is nobody's concern
+        earlier = slice(-1)  # the last chunk's state is not needed
         scaled = k_c[:, :, earlier] * (s_c - last_BHG11)[:, :, earlier].exp()
         states = (scaled.mT @ v_c[:, :, earlier]).unbind(2)
         shrink = (last_BHG11[:, :, :-1] - last_BHG11[:, :, 1:]).exp().unbind(2)

@@ -1,13 +1,11 @@
-"""Random projections ω_1 … ω_M ~ N(0, I): drawn independently or orthogonal in blocks, and drawn anew in training.
+"""Random projections ω_1 … ω_M ~ N(0, I): independent or orthogonal in blocks, redrawn in training.
 
 Orthogonal rows are those of Yu et al. (2016, "Orthogonal Random Features"), as Performer takes them: each block of D
-rows is a rotation drawn uniformly (Haar), and each row has a length of its own. With lengths of the χ distribution with
-D degrees of freedom every single row is N(0, I), so that an estimator stays unbiased, and its variance falls.
+rows is a rotation drawn uniformly (Haar), and each row has its own length. With lengths of the χ distribution with D
+degrees of freedom every single row is N(0, I), so that an estimator stays unbiased, and its variance falls.
 
 Shapes: H heads, M random vectors, D head_dim.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -15,7 +13,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from transnormer_lib.attention.interface import check_count
 from transnormer_lib.attention.norms import KeepsFloat32
 
 RowNorms = Literal["chi", "sqrt"]
@@ -24,17 +21,17 @@ _SEEDS = 2**31  # torch's generator on the CPU takes 32 bits of a seed
 
 
 def gaussian_rows(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
-    """Independent standard normal numbers, on the CPU, so that a seed gives the same ones for every device."""
+    """Standard normal numbers, drawn on the CPU, so that a seed gives the same ones for every device."""
     return torch.randn(shape, generator=generator, device="cpu")
 
 
 def orthogonal_rows(
     count: int, dim: int, row_norms: RowNorms = "chi", generator: torch.Generator | None = None
 ) -> Tensor:
-    """[count, dim]: each block of ``dim`` rows orthogonal, of χ-distributed lengths or all of length sqrt(dim)."""
+    """[count, dim]: each block of ``dim`` rows is orthogonal, with χ-distributed lengths or all of sqrt(dim)."""
     blocks = -(-count // dim)
     q, r = torch.linalg.qr(gaussian_rows((blocks, dim, dim), generator).double())
-    # QR alone is not uniform: which of q and −q comes out is up to the algorithm, until r's diagonal is made positive.
+    # QR alone is not uniform: the algorithm chooses between q and −q, until r's diagonal is made positive.
     q = q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None]
     rows = q.mT.reshape(-1, dim)[:count]
     if row_norms == "sqrt":
@@ -43,21 +40,14 @@ def orthogonal_rows(
     return (rows * lengths[:, None]).float()
 
 
-def check_redraw_interval(value: object) -> None:
-    """Refuse anything but None and a whole number of at least 1."""
-    if value is not None:
-        check_count("redraw_interval", value)
-
-
 class RandomProjection(KeepsFloat32):
-    """ω as a buffer, [M, D] for all heads or [H, M, D], and the rule by which it is drawn anew.
+    """ω as a buffer, [M, D] for all heads or [H, M, D], and the rule for redrawing it.
 
-    ``advance`` counts a training step and draws a new ω after every ``redraw_interval`` of them (None: never). Which
-    one follows from ``seed``, drawn with the first ω, and from how often ω was drawn: processes that share a model draw
-    the same, whatever their global generators are. A mechanism calls ``passed`` in every forward pass in training,
-    which advances; a trainer that cuts a step into several passes, or repeats one, sets ``automatic`` to False and
-    advances itself. ω, seed and counts are in the state dict, so that a run that is resumed goes on as it would have.
-    In evaluation, and in the passes that activation checkpointing repeats, ω stays as it is.
+    ``advance`` counts a training step and draws a new ω after every ``redraw_interval`` steps (None: never). The new ω
+    follows from ``seed``, drawn with the first ω, and the number of draws, so that processes that share a model agree.
+    Every forward pass in training calls ``passed``, which advances; a trainer that splits a step into several passes,
+    or repeats one, sets ``automatic`` to False and advances itself. ω, seed and counts are in the state dict, so that a
+    resumed run draws the same. In evaluation, and in passes that activation checkpointing repeats, ω does not change.
     """
 
     omega: Tensor
@@ -66,11 +56,7 @@ class RandomProjection(KeepsFloat32):
     passes: Tensor
 
     def __init__(
-        self,
-        shape: tuple[int, ...],
-        redraw_interval: int | None,
-        orthogonal: bool = False,
-        row_norms: RowNorms = "chi",
+        self, shape: tuple[int, ...], redraw_interval: int | None, orthogonal: bool = False, row_norms: RowNorms = "chi"
     ) -> None:
         super().__init__()
         self.shape, self.redraw_interval = shape, redraw_interval
@@ -79,13 +65,13 @@ class RandomProjection(KeepsFloat32):
         self.register_buffer("seed", torch.zeros((), dtype=torch.int64))
         self.register_buffer("draws", torch.zeros((), dtype=torch.int64))  # after the first
         self.register_buffer("passes", torch.zeros((), dtype=torch.int64))  # since the last draw
-        self.automatic = True  # a forward pass is a step
+        self.automatic = True  # every forward pass is a step
         # Seed, draws, passes as Python numbers: reading them from a GPU would wait for the GPU.
         self._counts: tuple[int, int, int] | None = None
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw ω and the seed of those to come, and begin to count anew."""
+        """Draw ω and the seed of later ones, and restart the counts."""
         if self.omega.is_meta:
             return
         self._take(generator)
@@ -94,13 +80,13 @@ class RandomProjection(KeepsFloat32):
             buffer.fill_(value)
 
     def passed(self) -> None:
-        """A forward pass in training begins."""
+        """Called when a forward pass in training begins."""
         repeated = torch._C._current_graph_task_id() != -1  # in a backward pass
         if self.automatic and not repeated:
             self.advance()
 
     def advance(self) -> None:
-        """Count one step, and draw a new ω where it is time for one."""
+        """Count one step, and draw a new ω if it is due."""
         if self.redraw_interval is None:
             return
         seed, draws, passes = self._counts or (int(self.seed), int(self.draws), int(self.passes))
@@ -127,7 +113,3 @@ class RandomProjection(KeepsFloat32):
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(state_dict, *args, **kwargs)
         self._counts = None
-
-    def extra_repr(self) -> str:
-        rows = f"orthogonal, {self.row_norms}" if self.orthogonal else "independent"
-        return f"{self.shape}, {rows}, redraw_interval={self.redraw_interval}"

@@ -1,13 +1,11 @@
 """What the recurrent forms share: the state, its checks, and the cache that doubles.
 
-A causal mechanism is a recurrence as well: o_i follows from q_i, k_i, v_i and a state that holds what it needs to know
-of all earlier tokens. For linear attention that is the sum of k_j v_j^T, whose size does not depend on the length; for
-DiagAttention the current block; for softmax attention every key and value.
+A causal mechanism is also a recurrence: o_i follows from q_i, k_i, v_i and a state that sums up all earlier tokens. For
+linear attention that is the sum of k_j v_j^T, whose size does not depend on the length; for DiagAttention the current
+block; for softmax attention every key and value.
 
 Shapes: B batch, H heads, D head_dim, L room in a cache.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 
@@ -15,12 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Everything a mechanism remembers between two tokens, as contiguous tensors, so that it can be saved and restored.
-# Each state holds the number of tokens read, an int64 scalar, under "position": on the CPU, so that reading it waits
-# for no other device.
+# What a mechanism remembers between two tokens, as contiguous tensors, so that it can be saved and restored. "position"
+# holds the number of tokens read, an int64 scalar on the CPU, so that reading it waits for no other device.
 State = dict[str, Tensor]
 
-# By name, the shape of a state's tensor beyond [B, H]; GROWS stands for room that grows with the position.
+# The shapes of a state's tensors beyond [B, H], by name; GROWS marks room that grows with the position.
 StateShapes = Mapping[str, tuple[int, ...]]
 GROWS = -1
 
@@ -40,17 +37,17 @@ def empty_state(shapes: StateShapes, leading: tuple[int, ...], dtype: torch.dtyp
 
 
 def with_room(cache_BHLD: Tensor) -> Tensor:
-    """A copy of a full cache with at least as much room again: n tokens appended so cost O(n) copies in all."""
+    """A copy of a full cache with at least as much room again, so that appending n tokens costs O(n) copies in all."""
     return F.pad(cache_BHLD, (0, 0, 0, max(cache_BHLD.shape[2], _SMALLEST_CACHE)))
 
 
 def cache_shapes(keys: int, values: int) -> StateShapes:
-    """Of the cache of a mechanism whose tokens see all earlier ones."""
+    """The shapes of a cache of all keys and values."""
     return {"keys": (GROWS, keys), "values": (GROWS, values)}
 
 
 def cache_of(k_BHND: Tensor, v_BHNE: Tensor) -> State:
-    """The cache that holds the tokens given, with room for as many again."""
+    """A cache that holds the given tokens, with room for as many again."""
     return {"keys": with_room(k_BHND), "values": with_room(v_BHNE)}
 
 
@@ -62,12 +59,6 @@ def append(state: State, k_BH1D: Tensor, v_BH1E: Tensor, position: int) -> tuple
     keys[:, :, position], values[:, :, position] = k_BH1D[:, :, 0], v_BH1E[:, :, 0]
     seen = slice(position + 1)
     return {"keys": keys, "values": values}, keys[:, :, seen], values[:, :, seen]
-
-
-def check_causal(causal: bool) -> None:
-    """Refuse a recurrent form where a token sees later ones."""
-    if not causal:
-        raise ValueError("causal=False: only a causal mechanism has a recurrent form")
 
 
 def check_step(heads: int, head_dim: int, q_BHD: Tensor, k_BHD: Tensor, v_BHD: Tensor) -> None:
@@ -90,20 +81,12 @@ def check_state(state: State, shapes: StateShapes, dtype: torch.dtype, name_of_x
         raise ValueError(f"state['position']={position}: must be the number of tokens read, an int64 scalar")
     for name, shape in shapes.items():
         held, expected = state[name], (*x.shape[:-1], *shape)
-        fits = len(held.shape) == len(expected) and all(
-            size in (there, GROWS) for there, size in zip(held.shape, expected, strict=True)
-        )
-        if not fits:
-            sizes = ", ".join("any" if size == GROWS else str(size) for size in expected)
-            raise ValueError(
-                f"state[{name!r}].shape={tuple(held.shape)}: must be ({sizes}) for {name_of_x}.shape={tuple(x.shape)}"
-            )
+        what = f"state[{name!r}].shape={tuple(held.shape)}: "
+        sizes = [there if size == GROWS else size for there, size in zip(held.shape, expected, strict=False)]
+        if tuple(held.shape) != tuple(sizes) or len(sizes) != len(expected):
+            wanted = ", ".join("any" if size == GROWS else str(size) for size in expected)
+            raise ValueError(f"{what}must be ({wanted}) for {name_of_x}.shape={tuple(x.shape)}")
         if GROWS in shape and held.shape[2] < position:
-            raise ValueError(
-                f"state[{name!r}].shape={tuple(held.shape)}: has no room for state['position']={position} tokens"
-            )
+            raise ValueError(f"{what}has no room for state['position']={position} tokens")
         if held.dtype != dtype or held.device != x.device:
-            raise ValueError(
-                f"state[{name!r}] is {held.dtype} on {held.device}: must be {dtype} on {x.device}, "
-                f"as for {name_of_x} of {x.dtype}"
-            )
+            raise ValueError(f"state[{name!r}] is {held.dtype} on {held.device}: must be {dtype} on {x.device}")

@@ -7,31 +7,28 @@ to their length, so that they share their buckets; in round r
     P_i^(r) = {j : h^(r)(q_i) = h^(r)(q_j), the chunk of j is that of i or the one before}           (Eq. 4 and 5)
     o_i = Σ_r exp(z_i^(r) − z_i) o_i^(r),  o_i^(r) = Σ_{j in P_i^(r)} exp(q_i·k_j − m_ij − z_i^(r)) v_j   (Eq. 6 to 10)
 
-with z^(r) and z the logarithms of the sums of a round and of all, m_ij = log N_ij where N_ij rounds have j in P_i, so
-that it counts once, and m_ii = 10^5: a token attends to itself only where it has nothing else (Eq. 11).
+with z^(r) and z the logarithms of the sums of a round and of all, m_ij = log N_ij if N_ij rounds have j in P_i, so
+that it counts once, and m_ii = 10^5: a token attends to itself only if it has nothing else (Eq. 11).
 
 **The chunks.** The paper sorts all tokens by bucket and position and cuts every ``chunk_size``. Later tokens then shift
-the chunks of earlier ones, and what a causal model computes at i depends on the future. Here a bucket is cut by itself,
-after every ``chunk_size`` of *its* tokens: the chunk of a token is the number of earlier tokens in its bucket, divided
-by ``chunk_size``. The number of buckets comes from ``max_length``, not from the input. ``chunking="sorted"`` is the
+the chunks of earlier ones, so that a causal output at i depends on the future. Here each bucket is cut by itself, after
+every ``chunk_size`` of *its* tokens: a token's chunk is the number of earlier tokens in its bucket, divided by
+``chunk_size``. The number of buckets comes from ``max_length``, not from the input. ``chunking="sorted"`` is the
 paper's form, in which the first chunk looks back at the last; ``"across"`` is the released one, which also lets a query
 see the keys of other buckets in those chunks (and whose first chunk looks back at the round before, here at its own).
-Padding has no bucket in any of them. Neither the paper nor the release looks at the chunk after, also where the model
-is bidirectional.
+Padding has no bucket in any of them. As in the paper and the release, no query looks at the chunk after, even in
+bidirectional models.
 
 **Shared queries and keys.** ``k`` is not used and gets a gradient of zero: in a layer that projects it, those weights
-are idle. With keys of their own a bucket may hold queries and no key, which is why the paper shares them.
+are idle. With separate keys a bucket could hold queries and no key, which is why the paper shares them.
 
-**Other differences.** The authors' code and its descendants set the score of a token with itself to −10^5 instead of
-subtracting that, and so does this one. They count a key once in each round (``duplicates="each"``), and their scores
-are q·k with k_j = sqrt(D) q_j / ‖q_j‖ over sqrt(D), as here; ``scaled`` divides by one more sqrt(D), as Eq. 1 read
-literally. Rotations are fresh in each call in training mode, and the buffer's in evaluation mode, where the released
-code draws too.
+**Other differences.** The authors' code and its descendants replace the score of a token with itself by −10^5 instead
+of subtracting that, and so does this file. They count a key once in each round (``duplicates="each"``), and their
+scores are q·k with k_j = sqrt(D) q_j / ‖q_j‖ over sqrt(D), as here; ``scaled`` divides by one more sqrt(D), as Eq. 1
+read literally. Training draws new rotations in each call; evaluation uses the buffer's, where the release also draws.
 
 Shapes: B batch, H heads, N length, D head_dim, R rounds, M = chunk_size, G = ⌈N/M⌉ windows, W neighbouring windows.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
@@ -40,23 +37,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transnormer_lib.attention.about import About
-from transnormer_lib.attention.interface import (
-    Attention,
-    AttentionConfig,
-    check_choice,
-    check_count,
-    check_dropout,
-    check_flag,
-    check_length,
-)
-from transnormer_lib.attention.norms import KeepsFloat32, check_norm, rms_norm, wide_dtype, widen
+from transnormer_lib.attention.interface import About, Attention, AttentionConfig, check_length
+from transnormer_lib.attention.norms import KeepsFloat32, rms_norm, wide_dtype, widen
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
 
-SELF_SCORE = -1e5  # Eq. 11; what a token's score with itself is replaced by
-_HASHED_AT_ONCE = 2**20  # tokens times buckets, per head: what hashing needs at a time
-_NOBODY, _NOTHING = -1, -2  # the chunk of a key, and of a query, on padding: they match no other
+SELF_SCORE = -1e5  # Eq. 11; replaces a token's score with itself
+_HASHED_AT_ONCE = 2**20  # tokens times buckets, per head
+_PADDED_KEY, _PADDED_QUERY = -1, -2  # chunks of padding, which match no other
 
 
 @dataclass(frozen=True)
@@ -65,35 +53,22 @@ class ReformerConfig(AttentionConfig):
 
     hashes: int = 2  # n_rounds; Long Range Arena's baselines: 2
     buckets: int | None = None  # b, even; None: 2·max_length / chunk_size, rounded down to a power of two, as released
-    max_length: int = 512  # the longest input where buckets is None
+    max_length: int = 512  # the longest input if buckets is None
     chunking: Literal["bucket", "sorted", "across"] = "bucket"  # the paper: sorted; released: across
-    duplicates: Literal["once", "each"] = (
-        "once"  # a key that several rounds find counts once, or in each; released: each
-    )
+    duplicates: Literal["once", "each"] = "once"  # how a key counts that several rounds find; released: each
     scaled: bool = False  # scores over one more sqrt(D)
     eps: float = 1e-6  # of the keys' length, as released
     dropout: float = 0.0  # of the attention matrix of a round, in training
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("hashes", self.hashes)
-        check_count("max_length", self.max_length)
-        if self.buckets is not None:
-            check_count("buckets", self.buckets)
-            if self.buckets % 2:
-                raise ValueError(f"buckets={self.buckets}: must be even, since a bucket has one opposite to it")
-        check_choice("chunking", self.chunking, ("bucket", "sorted", "across"))
-        check_choice("duplicates", self.duplicates, ("once", "each"))
-        check_flag("scaled", self.scaled)
-        check_norm("rms", self.eps, "inside")
-        check_dropout(self.dropout)
+        if self.buckets is not None and self.buckets % 2:
+            raise ValueError(f"buckets={self.buckets}: must be even, since a bucket has one opposite to it")
 
     @property
     def bucket_count(self) -> int:
         """``buckets`` with None replaced."""
-        if self.buckets is not None:
-            return self.buckets
-        return max(2, 1 << ((2 * self.max_length // self.chunk_size).bit_length() - 1))
+        return self.buckets or max(2, 1 << ((2 * self.max_length // self.chunk_size).bit_length() - 1))
 
 
 @register("reformer", ReformerConfig)
@@ -101,8 +76,8 @@ class ReformerAttention(KeepsFloat32, Attention):
     """LSH attention. Its weights are the softmax over the union of the rounds.
 
     Time and memory are linear in N for a given number of buckets. The fast form sorts the tokens of a round by bucket,
-    so that the two chunks of a query, wherever they begin, lie in W neighbouring windows of M tokens. There is no
-    recurrent form: the state would have to cache the queries, which are the keys here.
+    so that a query's two chunks, wherever they begin, are in W neighbouring windows of M tokens. There is no recurrent
+    form: the state would have to cache the queries, which are the keys here.
     """
 
     config: ReformerConfig
@@ -110,7 +85,6 @@ class ReformerAttention(KeepsFloat32, Attention):
         title="Reformer (LSH)",
         time="R·N·(b + m)·D",
         memory="R·N·m",
-        memory_growth="linear",
         source="Kitaev et al., 2020, arXiv:2001.04451, Section 2 and Appendix A",
         oracle="transformers' LSHSelfAttention; reformer-pytorch's LSHAttention",
     )
@@ -126,12 +100,10 @@ class ReformerAttention(KeepsFloat32, Attention):
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         self.rotations_HRDb.normal_(generator=generator)
 
-    # --- what both forms share ------------------------------------------------------------------------------
-
     def _queries_and_keys(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """q, turned, and the keys made of it."""
-        (q,) = self.turned(q)
-        # Divided by the root of its mean of squares a vector has the length sqrt(D).
+        """q, rotated, and the keys made of it."""
+        (q,) = self.rotated(q)
+        # Divided by the root of its mean square, a vector has the length sqrt(D).
         power = -1.0 if self.config.scaled else -0.5
         return q, rms_norm(q, self.config.eps) * self.config.head_dim**power
 
@@ -151,8 +123,6 @@ class ReformerAttention(KeepsFloat32, Attention):
     def _check_length(self, n: int) -> None:
         if self.config.buckets is None:
             check_length(n, self.config.max_length)
-
-    # --- the specification ----------------------------------------------------------------------------------
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         self._check_length(q.shape[2])
@@ -188,8 +158,6 @@ class ReformerAttention(KeepsFloat32, Attention):
             near = near & same
         return (near & (mine < b) & (others < b)).sum(2)
 
-    # --- the fast form --------------------------------------------------------------------------------------
-
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         self._check_length(q.shape[2])
         real_B1N1 = None if key_padding_mask is None else ~key_padding_mask[:, None, :, None]
@@ -202,7 +170,7 @@ class ReformerAttention(KeepsFloat32, Attention):
             found = inside_BHRGL[..., None, :] & _match(codes_BHR3N, slots_BHRGM, windows_BHRGL)
             if self.config.causal:
                 found = found & (theirs <= mine)
-        # One more token, of zeros: what fills up the last window.
+        # One more token, of zeros, fills the last window.
         q, k, v = (F.pad(x, (0, 0, 0, 1)) for x in (q, k, widen(v)))
         s = _at(q, slots_BHRGM) @ _at(k, windows_BHRGL).mT
         if self.config.duplicates == "once" and self.config.hashes > 1:
@@ -221,7 +189,7 @@ class ReformerAttention(KeepsFloat32, Attention):
         """(the tokens by bucket and position [B, H, R, N], three codes per token [B, H, R, 3, N + 1], the last chunk).
 
         The codes are a key's chunk, a query's own, and the one before it: a query finds the keys whose chunk is one of
-        its two. They differ from bucket to bucket where they have to. The extra token is padding.
+        its two. Codes differ between buckets if a query must not cross them. The extra token is padding.
         """
         n, m, b = buckets_BHRN.shape[-1], self.config.chunk_size, self.config.bucket_count
         ordered, order = buckets_BHRN.sort(dim=-1, stable=True)
@@ -238,16 +206,19 @@ class ReformerAttention(KeepsFloat32, Attention):
         if self.config.chunking != "across":  # one more chunk than a bucket can have keeps −1 apart
             chunk, back = (x + 1 + ordered * (n // m + 3) for x in (chunk, back))
         padding = ordered == b
-        codes = [chunk.masked_fill(padding, _NOBODY), *(x.masked_fill(padding, _NOTHING) for x in (chunk, back))]
+        codes = [
+            chunk.masked_fill(padding, _PADDED_KEY),
+            *(x.masked_fill(padding, _PADDED_QUERY) for x in (chunk, back)),
+        ]
         placed = [torch.empty_like(x).scatter_(-1, order, x) for x in codes]
-        fill = (_NOBODY, _NOTHING, _NOTHING)
+        fill = (_PADDED_KEY, _PADDED_QUERY, _PADDED_QUERY)
         return order, torch.stack([F.pad(x, (0, 1), value=y) for x, y in zip(placed, fill, strict=True)], dim=3), last
 
     @torch.no_grad()
     def _windows(self, order_BHRN: Tensor, last_BHR: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(the tokens of each window [B, H, R, G, M], those of its neighbours [..., W·M], which of these count).
 
-        A bucket's chunk begins anywhere in a window, so that two of them reach two windows back, and one ahead.
+        A bucket's chunk can begin anywhere in a window, so two chunks reach two windows back, and one ahead.
         """
         m, n = self.config.chunk_size, order_BHRN.shape[-1]
         slots = F.pad(order_BHRN, (0, -n % m), value=n).unflatten(-1, (-1, m))
@@ -283,7 +254,7 @@ class ReformerAttention(KeepsFloat32, Attention):
 
 
 def _nearest(rotated: Tensor) -> Tensor:
-    """The number of the vertex that a rotated vector [..., b/2] is nearest to, the opposite ones counted after."""
+    """The number of the vertex nearest to a rotated vector [..., b/2], the opposite ones counted after."""
     return torch.cat([rotated, -rotated], dim=-1).argmax(-1)
 
 

@@ -4,16 +4,13 @@ There are two kinds. An **attention** maps q, k, v [B, H, N, D] to o [B, H, N, D
 y [B, N, dim] and replaces attention and feed-forward together.
 """
 
-from __future__ import annotations
-
-import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from transnormer_lib.attention.about import About
 from transnormer_lib.attention.block import AttentionBlock, BlockConfig
-from transnormer_lib.attention.interface import Attention, AttentionConfig
+from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.checks import nearest
 
 Kind = Literal["attention", "block"]
 Config = AttentionConfig | BlockConfig
@@ -29,7 +26,7 @@ _ENTRIES: dict[str, _Entry] = {}
 
 
 def register(name: str, config: type[AttentionConfig] | type[BlockConfig]) -> Callable[[M], M]:
-    """Class decorator: makes the mechanism known as ``name``, built from ``config``."""
+    """Class decorator: registers the mechanism as ``name``, built from ``config``."""
 
     def enter(mechanism: M) -> M:
         if name in _ENTRIES:
@@ -81,14 +78,12 @@ def build(name: str, config: Config | Mapping[str, Any]) -> Attention | Attentio
     if isinstance(config, Mapping):
         config = _config_from(name, entry.config, config)
     if type(config) is not entry.config:
-        raise TypeError(
-            f"config={type(config).__name__}: {name!r} takes {entry.config.__name__} or a mapping of fields"
-        )
+        raise TypeError(f"config={type(config).__name__}: {name!r} takes {entry.config.__name__} or its fields")
     return entry.mechanism(config)  # type: ignore[arg-type]  # the line above has checked it
 
 
 def build_attention(name: str, config: AttentionConfig | Mapping[str, Any]) -> Attention:
-    """:func:`build` for an attention; ValueError where ``name`` is a block."""
+    """:func:`build` for an attention; ValueError if ``name`` is a block."""
     built = build(name, config)
     if not isinstance(built, Attention):
         raise ValueError(f"name={name!r}: is a block on [B, N, dim], not an attention on q, k, v")
@@ -101,7 +96,7 @@ def _kind(entry: _Entry) -> Kind:
 
 def _entry(name: str) -> _Entry:
     if name not in _ENTRIES:
-        raise ValueError(f"name={name!r}: no such attention mechanism{_nearest(name, names())}")
+        raise ValueError(f"name={name!r}: no such attention mechanism{nearest(str(name), names())}")
     return _ENTRIES[name]
 
 
@@ -109,18 +104,8 @@ def _config_from(name: str, config: type[AttentionConfig] | type[BlockConfig], v
     known = {field.name: field for field in fields(config)}
     for key in values:
         if key not in known:
-            raise ValueError(f"{key}={values[key]!r}: {name!r} has no such field{_nearest(key, known)}")
-    missing = [
-        field.name
-        for field in known.values()
-        if field.name not in values and field.default is MISSING and field.default_factory is MISSING
-    ]
+            raise ValueError(f"{key}={values[key]!r}: {name!r} has no such field{nearest(str(key), known)}")
+    missing = [key for key, field in known.items() if key not in values and field.default is MISSING]
     if missing:
         raise ValueError(f"config={dict(values)!r}: {name!r} also needs {', '.join(missing)}")
     return config(**values)
-
-
-def _nearest(word: object, choices: Iterable[str]) -> str:
-    choices = list(choices)
-    near = difflib.get_close_matches(str(word), choices, n=1, cutoff=0.4)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(choices)}"

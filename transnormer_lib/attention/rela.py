@@ -1,18 +1,16 @@
-"""ReLA: attention whose softmax is a ReLU, with a norm of the output in its place.
+"""ReLA: attention with a ReLU and a norm of the output in place of the softmax.
 
 Zhang, Titov & Sennrich, 2021, "Sparse Attention with Linear Units" (arXiv:2104.07012), Section 3:
 
     z_i = Σ_j ReLU(q_i·k_j / sqrt(D)) v_j         o = σ(w ⊙ z) ⊙ RMSNorm(z)   (ReLA-g)   or   RMSNorm(z)   (ReLA-i)
 
-z are the concatenated heads, and RMSNorm has a gain g. ReLA-g learns the gate's w and begins with g = 1; ReLA-i has no
-gate and begins with g drawn as w is, close to zero. The authors' code (bzhangGo/zero@22a9201, modules/rela.py) is
-ReLA-g, and takes the dropout of the weights before they multiply the values. The released TransNormer T1 has neither
-gate nor gain: that is ``diag`` with ``scores="rela"``.
+z are the concatenated heads, and RMSNorm has a gain g. ReLA-g learns the gate's w and starts with g = 1; ReLA-i has no
+gate and starts with a g drawn as w is, close to zero. The authors' code (bzhangGo/zero@22a9201, modules/rela.py) is
+ReLA-g, with dropout of the weights. The released TransNormer T1 has neither gate nor gain: that is ``diag`` with
+``scores="rela"``.
 
 Shapes: B batch, H heads, N length, D head_dim, C = chunk_size queries at a time.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
@@ -20,13 +18,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from transnormer_lib.attention.about import About
-from transnormer_lib.attention.cached import CachedAttention
-from transnormer_lib.attention.interface import AttentionConfig, check_choice, check_dropout
-from transnormer_lib.attention.norm import magnitude_weights, over_embedding
-from transnormer_lib.attention.norms import RMSNorm, check_norm, widen
+from transnormer_lib.attention.interface import About, AttentionConfig
+from transnormer_lib.attention.norm import magnitude_weights
+from transnormer_lib.attention.norms import RMSNorm, over_embedding, widen
 from transnormer_lib.attention.query_blocks import by_query_blocks
 from transnormer_lib.attention.registry import register
+from transnormer_lib.attention.softmax import CachedAttention
 
 
 @dataclass(frozen=True)
@@ -37,25 +34,18 @@ class ReLAConfig(AttentionConfig):
     eps: float = 1e-8  # of RMSNorm, inside the root, as in the authors' code
     dropout: float = 0.0  # of the attention matrix, in training
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("variant", self.variant, ("g", "i"))
-        check_norm("rms", self.eps, "inside")
-        check_dropout(self.dropout)
-
 
 class GatedRMSNorm(nn.Module):
-    """σ(w ⊙ z) ⊙ RMSNorm(z) over a last dimension of ``size``; without the gate where not ``gated``.
+    """σ(w ⊙ z) ⊙ RMSNorm(z) over a last dimension of ``size``, or without the gate.
 
-    What is not 1 at first, w or else the gain, comes from Xavier's uniform distribution for a vector,
-    U(−sqrt(3 / size), sqrt(3 / size)).
+    The gate's w, or without a gate the gain, starts from Xavier's uniform distribution for a vector,
+    U(−sqrt(3 / size), sqrt(3 / size)); a gain beside a gate starts at 1.
     """
 
     def __init__(self, size: int, eps: float, gated: bool) -> None:
         super().__init__()
         self.norm = RMSNorm(size, eps, affine=True)
-        self.gate: nn.Parameter | None
-        self.register_parameter("gate", nn.Parameter(torch.empty(size)) if gated else None)
+        self.gate = nn.Parameter(torch.empty(size)) if gated else None
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None) -> None:
@@ -75,8 +65,8 @@ class GatedRMSNorm(nn.Module):
 class ReLAttention(CachedAttention):
     """ReLU(Q Kᵀ / sqrt(D)) V and its norm. Its weights are ``magnitude_weights`` of the rectified scores.
 
-    Time is quadratic in N, memory is not: no more than C queries have their scores at a time. The recurrent state is
-    a cache of all keys and values, as softmax attention's.
+    Time is quadratic in N, memory is not: scores exist for C queries at a time. The recurrent state is a cache of all
+    keys and values, as softmax attention's.
     """
 
     config: ReLAConfig
@@ -84,7 +74,6 @@ class ReLAttention(CachedAttention):
         title="ReLA",
         time="N²·D",
         memory="C·N",
-        memory_growth="linear",
         source="Zhang et al., 2021, arXiv:2104.07012, Section 3",
         oracle="loops over tokens in plain Python; DiagAttention with one block",
     )
@@ -98,20 +87,19 @@ class ReLAttention(CachedAttention):
         self.norm.reset_parameters(generator)
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        q, k = self.turned(q, k)
+        q, k = self.rotated(q, k)
         s = q @ k.mT * self.config.head_dim**-0.5
         return (s if allowed is None else s.masked_fill(~allowed, 0.0)).relu()
 
     def finish(self, t: Tensor) -> Tensor:
         return over_embedding(self.norm, t)
 
-    def weights(self, matrix: Tensor) -> Tensor:
+    def shown_weights(self, matrix: Tensor) -> Tensor:
         return magnitude_weights(matrix)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.turned(widen(q), widen(k))
-        q, v = q * self.config.head_dim**-0.5, widen(v)
-        # What stands on padding has value zero already, and needs no mask.
+        q, k = self.rotated(widen(q), widen(k))
+        q, v = q * self.config.head_dim**-0.5, widen(v)  # no mask: padding's values are zero
 
         def some(queries: slice) -> Tensor:
             seen = slice(queries.stop if self.config.causal else None)

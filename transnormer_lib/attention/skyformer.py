@@ -6,19 +6,16 @@
     skyformer     C is the block (queries, keys) of B̄ = κ([Q; K], [Q; K]), which is positive semidefinite:
                   B̄ ≈ B̄ S (Sᵀ B̄ S)⁺ Sᵀ B̄        S picks rows of [Q; K] as landmarks
 
-The pseudo-inverse is that of M = Sᵀ B̄ S + γ I, which the paper scales to D_M^{-1/2} M D_M^{-1/2} with D_M the row sums,
-so that its singular values are in (0, 1] (Lemma 3), and then finds by iterations.
+The pseudo-inverse is that of M = Sᵀ B̄ S + γ I. The paper scales it to D_M^{-1/2} M D_M^{-1/2} with D_M the row sums, so
+that its singular values are in (0, 1] (Lemma 3), and then iterates.
 
-Landmarks are half queries, half keys, at the same places for all heads. In training mode the places are drawn anew in
-every pass, each token of a sequence at most once; in evaluation mode they are spread evenly over its real tokens. The
-release (pkuzengqi/Skyformer@1a677cb) draws them in evaluation too, with repetition, from the first tokens of a
-sequence, as many as are real, and starts the iteration from the largest norm of the whole batch
-(``norms_of="batch"``).
+Landmarks are half queries, half keys, at the same places for all heads. Training redraws the places in every pass, each
+token at most once; evaluation spreads them evenly over a sequence's real tokens. The release
+(pkuzengqi/Skyformer@1a677cb) also draws in evaluation, with repetition, from as many first tokens as are real, and
+starts the iteration from the largest norm of the whole batch (``norms_of="batch"``).
 
 Shapes: B batch, H heads, N length, D head_dim, M landmarks among the queries and as many among the keys.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -26,24 +23,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from transnormer_lib.attention.about import About
-from transnormer_lib.attention.interface import (
-    Attention,
-    AttentionConfig,
-    check_choice,
-    check_count,
-    check_dropout,
-    check_positive,
-)
-from transnormer_lib.attention.landmarks import (
-    NormsOf,
-    column_norm,
-    ranks_and_counts,
-    real_tokens,
-    schulz_flops,
-    schulz_inverse,
-    sequence_by_sequence,
-)
+from transnormer_lib.attention import landmarks, windows
+from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.landmarks import NormsOf
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.registry import register
 
@@ -52,26 +34,20 @@ def gaussian_kernel(x: Tensor, y: Tensor) -> Tensor:
     """exp(−‖x_i − y_j‖² / (2 sqrt(D))) for x [..., I, D] and y [..., J, D]: [..., I, J], as one matrix product."""
     x, y = x * x.shape[-1] ** -0.25, y * y.shape[-1] ** -0.25
     half_x, half_y = 0.5 * x.square().sum(-1)[..., :, None], 0.5 * y.square().sum(-1)[..., None, :]
-    # A distance is not negative, though the rounding of x·y can make it so where x is y and large.
+    # Rounding can make the squared distance of equal large vectors negative.
     return (x @ y.mT - half_x - half_y).clamp(max=0.0).exp()
 
 
 def gaussian_of_differences(x: Tensor, y: Tensor) -> Tensor:
-    """The same from the differences x_i − y_j themselves: the specification."""
+    """The same from the differences x_i − y_j: the specification."""
     return torch.exp(-(x[..., :, None, :] - y[..., None, :, :]).square().sum(-1) / (2 * x.shape[-1] ** 0.5))
 
 
 @dataclass(frozen=True)
 class KernelizedConfig(AttentionConfig):
-    """Kernelized attention."""
-
     causal_refusal: ClassVar[str] = "kernelized attention is published without a causal form"
 
     dropout: float = 0.0  # of the kernel matrix, in training; Long Range Arena harness: 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_dropout(self.dropout)
 
 
 @register("kernelized", KernelizedConfig)
@@ -89,12 +65,12 @@ class Kernelized(Attention):
     )
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        q, k = self.turned(q, k)
+        q, k = self.rotated(q, k)
         matrix = gaussian_of_differences(q, k)
         return matrix if allowed is None else matrix.masked_fill(~allowed, 0.0)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.turned(widen(q), widen(k))
+        q, k = self.rotated(widen(q), widen(k))
         return self.dropout(gaussian_kernel(q, k)) @ widen(v)  # the values of padding are zero
 
     def head_flops(self, length: int) -> int:
@@ -103,30 +79,24 @@ class Kernelized(Attention):
 
 @dataclass(frozen=True)
 class SkyformerConfig(AttentionConfig):
-    """Skyformer attention."""
-
     causal_refusal: ClassVar[str] = "Skyformer's landmarks come from the whole sequence"
 
     landmarks: int = 128  # 2 M, half of them queries, half keys; Long Range Arena harness: 128
     iterations: int = 6  # of the pseudo-inverse; released: 6
     ridge: float = 0.1  # γ, added to the diagonal before the inverse; released: 0.1
-    norms_of: NormsOf = "matrix"  # what scales the iteration's first guess; released: batch, one number for all of it
+    norms_of: NormsOf = "matrix"  # what scales the iteration's first guess; released: batch
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("landmarks", self.landmarks)
         if self.landmarks % 2:
             raise ValueError(f"landmarks={self.landmarks}: must be even, half of them queries and half keys")
-        check_count("iterations", self.iterations)
-        check_positive("ridge", self.ridge)
-        check_choice("norms_of", self.norms_of, ("matrix", "batch"))
 
 
 @register("skyformer", SkyformerConfig)
 class Skyformer(Attention):
     """o = κ(Q, X) (κ(X, X) + γ I)⁻¹ κ(X, K) V with X the landmarks. It is ``kernelized`` if X is [Q; K] and γ → 0.
 
-    Where queries and keys are far from the landmarks the kernel underflows, and the output is zero.
+    If queries and keys are far from the landmarks, the kernel underflows and the output is zero.
     """
 
     config: SkyformerConfig
@@ -134,7 +104,6 @@ class Skyformer(Attention):
         title="Skyformer",
         time="N·landmarks·D + landmarks³",
         memory="N·landmarks",
-        memory_growth="linear",
         source="Chen et al., 2021, arXiv:2111.00035, Section 4.2 and Lemma 3",
         oracle="the same formula with torch.linalg.pinv, tokens one by one",
     )
@@ -146,7 +115,7 @@ class Skyformer(Attention):
         """
         b, n, device = like.shape[0], like.shape[2], like.device
         m = min(self.config.landmarks // 2, n)
-        _, count = ranks_and_counts(key_padding_mask, n, device)
+        count = windows.counts(n, key_padding_mask, device)[:, None]
         at = torch.arange(m, device=device)
         is_landmark = (at < count).expand(b, -1)
         if self.training:
@@ -162,10 +131,10 @@ class Skyformer(Attention):
         return places[:, None].expand(-1, 2, -1), is_landmark
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        q, k = self.turned(q, k)
-        real_BN = real_tokens(allowed, q)
+        q, k = self.rotated(q, k)
+        real_BN = landmarks.real_tokens(allowed, q)
         places_B2M, is_landmark_BM = self.places(None if allowed is None else ~real_BN, q)
-        rank_BN = real_BN.long().cumsum(1) - 1  # of a place among the real ones, which is where the function finds it
+        rank_BN = real_BN.long().cumsum(1) - 1  # from a place in the sequence to its index among the real tokens
 
         def scaled(q: Tensor, k: Tensor, places: Tensor, is_landmark: Tensor, rank: Tensor) -> tuple[Tensor, ...]:
             in_q, in_k = rank[places[:, is_landmark]]
@@ -178,41 +147,40 @@ class Skyformer(Attention):
 
         bound: Tensor | None = None
         if self.config.norms_of == "batch":
-            rows = [i for i in range(len(q)) if bool(real_BN[i].any())]
-            each = [
-                scaled(q[i][:, real_BN[i]], k[i][:, real_BN[i]], places_B2M[i], is_landmark_BM[i], rank_BN[i])[1]
-                for i in rows
-            ]
-            bound = torch.stack([column_norm(m).amax() for m in each]).amax() if each else None
+            rows = zip(q, k, real_BN, places_B2M, is_landmark_BM, rank_BN, strict=True)
+            each = [scaled(a[:, real], b[:, real], *its)[1] for a, b, real, *its in rows if bool(real.any())]
+            bound = torch.stack([landmarks.column_norm(m).amax() for m in each]).amax() if each else None
 
-        def approximation(q: Tensor, k: Tensor, *its: Tensor) -> Tensor:
-            x, m, root = scaled(q, k, *its)
-            inverse = schulz_inverse(m, column_norm(m) if bound is None else bound, self.config.iterations)
+        def approximation(q: Tensor, k: Tensor, *chosen: Tensor) -> Tensor:
+            x, m, root = scaled(q, k, *chosen)
+            inverse = landmarks.schulz_inverse(
+                m, landmarks.column_norm(m) if bound is None else bound, self.config.iterations
+            )
             return gaussian_of_differences(q, x) @ (root * inverse * root.mT) @ gaussian_of_differences(x, k)
 
-        return sequence_by_sequence(approximation, q, k, real_BN, places_B2M, is_landmark_BM, rank_BN)
+        return landmarks.sequence_by_sequence(approximation, q, k, real_BN, places_B2M, is_landmark_BM, rank_BN)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.turned(widen(q), widen(k))
+        q, k = self.rotated(widen(q), widen(k))
         places_B2M, is_landmark_BM = self.places(key_padding_mask, q)
         at_q, at_k = places_B2M[:, None, :, :, None].unbind(2)  # [B, 1, M, 1]
         x = torch.cat([q.take_along_dim(at_q, 2), k.take_along_dim(at_k, 2)], dim=2)
-        of_q, of_k, m = gaussian_kernel(q, x), gaussian_kernel(x, k), gaussian_kernel(x, x)
+        query_kernel, key_kernel, m = gaussian_kernel(q, x), gaussian_kernel(x, k), gaussian_kernel(x, x)
         m = m + self.config.ridge * torch.eye(x.shape[2], dtype=x.dtype, device=x.device)
         if key_padding_mask is not None:
             columns = torch.cat([is_landmark_BM, is_landmark_BM], dim=1)[:, None, None, :]
-            of_q, of_k = of_q.masked_fill(~columns, 0.0), of_k.masked_fill(~columns.mT, 0.0)
+            query_kernel, key_kernel = query_kernel.masked_fill(~columns, 0.0), key_kernel.masked_fill(~columns.mT, 0.0)
             m = m.masked_fill(~(columns & columns.mT), 0.0)
-        # No row of a landmark sums to less than γ; rows of zeros, which are no landmarks, must not be divided by.
+        # A landmark's row sums to at least γ; the clamp is for rows of zeros, which are no landmarks.
         root = m.sum(-1, keepdim=True).clamp(min=0.5 * self.config.ridge).rsqrt()
         m = root * m * root.mT
-        bound = column_norm(m)
+        bound = landmarks.column_norm(m)
         if self.config.norms_of == "batch":
             bound = bound.amax()
-        inverse = schulz_inverse(m, bound, self.config.iterations)
-        return of_q @ (root * (inverse @ (root * (of_k @ widen(v)))))
+        inverse = landmarks.schulz_inverse(m, bound, self.config.iterations)
+        return query_kernel @ (root * (inverse @ (root * (key_kernel @ widen(v)))))
 
     def head_flops(self, length: int) -> int:
         n, d = length, self.config.head_dim
         m = 2 * min(self.config.landmarks // 2, length)
-        return 8 * n * m * d + 4 * m * m * d + schulz_flops(m, self.config.iterations)
+        return 8 * n * m * d + 4 * m * m * d + landmarks.schulz_flops(m, self.config.iterations)

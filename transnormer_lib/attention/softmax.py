@@ -3,25 +3,19 @@
 Shapes: B batch, H heads, N length, D head_dim.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transnormer_lib.attention.about import About
-from transnormer_lib.attention.cached import CachedAttention
-from transnormer_lib.attention.interface import AttentionConfig, check_dropout
+from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.recurrent import State, StateShapes, append, cache_of, cache_shapes
 from transnormer_lib.attention.registry import register
 
 
 def masked_softmax(s: Tensor, allowed: Tensor | None) -> Tensor:
-    """Softmax over the last dimension of the scores s among the allowed entries.
-
-    Entries that are not allowed are exactly zero; a row without an allowed entry is zero, not NaN.
-    """
+    """Softmax over the allowed entries of the last dimension of s; others, and rows without any, are exactly zero."""
     if allowed is None:
         return s.softmax(-1)
     # A finite fill keeps rows without a key, and their gradients, free of NaN; such a row comes out uniform
@@ -30,26 +24,42 @@ def masked_softmax(s: Tensor, allowed: Tensor | None) -> Tensor:
     return p.masked_fill(~allowed, 0.0)
 
 
+class CachedAttention(Attention):
+    """Base of mechanisms whose recurrent form caches every key and value; a subclass writes ``over_cache``."""
+
+    def over_cache(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """The output [B, H, 1, D] of the last of L tokens, for its rotated query, all rotated keys and all values."""
+        raise NotImplementedError
+
+    def state_shapes(self) -> StateShapes:
+        return cache_shapes(self.config.head_dim, self.config.head_dim)
+
+    def state_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        return dtype  # nothing is summed in it
+
+    def state_after(self, k: Tensor, v: Tensor) -> State:
+        (k,) = self.rotated(k)
+        return cache_of(k, v)
+
+    def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
+        q, k = self.rotated(q, k, start=position)
+        after, keys, values = append(state, k, v, position)
+        return self.over_cache(q, keys, values), after
+
+
 @dataclass(frozen=True)
 class SoftmaxConfig(AttentionConfig):
-    """Softmax attention."""
-
     dropout: float = 0.0  # of the attention matrix, in training
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_dropout(self.dropout)
 
 
 @register("softmax", SoftmaxConfig)
 class SoftmaxAttention(CachedAttention):
     """p_ij = softmax_j(q_i·k_j / sqrt(D)), o_i = Σ_j p_ij v_j.
 
-    The chunked form is PyTorch's fused attention, whose time stays quadratic in N. Its memory is linear, but
-    for causal attention with a padding mask, which needs a boolean [B, 1, N, N], and for dropout on a CPU, which
-    PyTorch has no fused form for. The recurrent state is a cache of all keys and values, whose room doubles when it is
-    full. ``flops`` counts all pairs of tokens, also in a causal mechanism, as PyTorch's own counter does: it is up to
-    the kernel what it skips above the diagonal.
+    The chunked form is PyTorch's fused attention: quadratic time, linear memory, except for causal attention with a
+    padding mask, which needs a boolean [B, 1, N, N], and for dropout on a CPU, which has no fused form. The recurrent
+    state is a cache of all keys and values, whose room doubles when it is full. ``flops`` counts all pairs of tokens,
+    causal or not, as PyTorch's own counter does.
     """
 
     config: SoftmaxConfig
@@ -57,22 +67,19 @@ class SoftmaxAttention(CachedAttention):
         title="Softmax attention",
         time="N²·D",
         memory="N",
-        memory_growth="linear",
         source="Vaswani et al., 2017, arXiv:1706.03762, Eq. 1",
         oracle="loops over tokens in plain Python; PyTorch's scaled_dot_product_attention is the fast form itself",
     )
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        q, k = self.turned(q, k)
+        q, k = self.rotated(q, k)
         return masked_softmax((q * self.config.head_dim**-0.5) @ k.mT, allowed)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.turned(q, k)
-        p = self._dropout_p()
-        if key_padding_mask is None:
-            return F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=self.config.causal)
-        allowed = self.allowed(q.shape[2], key_padding_mask, q.device)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=p)
+        q, k = self.rotated(q, k)
+        allowed = None if key_padding_mask is None else self.allowed(q.shape[2], key_padding_mask, q.device)
+        p, causal = self._dropout_p(), self.config.causal and allowed is None
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=p, is_causal=causal)
 
     def over_cache(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, keys, values, dropout_p=self._dropout_p())

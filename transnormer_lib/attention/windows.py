@@ -1,13 +1,11 @@
 """What the sparse mechanisms share: real tokens at the front, and blocks of tokens with their neighbours.
 
-A window, a block or a first token is one of a sequence's own real tokens: it is counted by *rank*, a token's number
-among the real ones, so that padding, wherever it stands, moves none of them.
+Windows, blocks and first tokens are counted by *rank*, a token's number among the real tokens of its sequence, so that
+padding, wherever it is, moves none of them.
 
 Shapes: B batch (or 1: the same for all), H heads, N length, D head_dim, G blocks, C tokens per block,
 S = before + C + after keys of a block.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 
@@ -16,18 +14,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def check_not_negative(name: str, value: object) -> None:
-    """Refuse anything but a whole number of at least 0."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name}={value!r}: must be a whole number of at least 0")
-
-
 def ranks(n: int, key_padding_mask: Tensor | None, device: torch.device) -> Tensor:
-    """The number of real tokens before each token, [B, N]; what stands at padding means nothing."""
+    """The number of real tokens before each token, [B, N]; at padding it means nothing."""
     if key_padding_mask is None:
         return torch.arange(n, device=device)[None]
     real_BN = (~key_padding_mask).long()
     return real_BN.cumsum(1) - real_BN
+
+
+def counts(n: int, key_padding_mask: Tensor | None, device: torch.device) -> Tensor:
+    """The number of each sequence's real tokens, [B]."""
+    return torch.full((1,), n, device=device) if key_padding_mask is None else (~key_padding_mask).sum(1)
 
 
 def real_pairs(n: int, key_padding_mask: Tensor | None, device: torch.device) -> Tensor:
@@ -43,17 +40,15 @@ def on_real_tokens(
 ) -> Tensor:
     """``compute(*tensors, count_B)`` on tensors [B, H, N, D] with each sequence's real tokens in front.
 
-    ``count_B`` is how many tokens are real; what follows them is zeros. The result [B, H, N, D] is put back in place,
-    zero on padding.
+    ``count_B`` counts the real tokens; zeros follow them. The result [B, H, N, D] is put back, zero on padding.
     """
-    x = tensors[0]
+    count_B = counts(tensors[0].shape[2], key_padding_mask, tensors[0].device)
     if key_padding_mask is None:
-        return compute(*tensors, torch.full((1,), x.shape[2], device=x.device))
+        return compute(*tensors, count_B)
     padding_B1N1 = key_padding_mask[:, None, :, None]
     order_BN = key_padding_mask.byte().argsort(dim=1, stable=True)
     packed = [_taken(t.masked_fill(padding_B1N1, 0.0), order_BN) for t in tensors]
-    o = compute(*packed, (~key_padding_mask).sum(1))
-    return _taken(o, order_BN.argsort(dim=1)).masked_fill(padding_B1N1, 0.0)
+    return _taken(compute(*packed, count_B), order_BN.argsort(dim=1)).masked_fill(padding_B1N1, 0.0)
 
 
 def _taken(x: Tensor, order_BN: Tensor) -> Tensor:
@@ -61,14 +56,14 @@ def _taken(x: Tensor, order_BN: Tensor) -> Tensor:
 
 
 def blocks(x: Tensor, size: int) -> Tensor:
-    """x [B, H, N, D] as [B, H, G, C, D], zeros filling up the last block."""
+    """x [B, H, N, D] as [B, H, G, C, D], with zeros at the end of the last block."""
     return F.pad(x, (0, 0, 0, -x.shape[2] % size)).unflatten(2, (-1, size))
 
 
 def neighbourhoods(x: Tensor, size: int, before: int, after: int) -> Tensor:
     """Each block of x [B, H, N, D] with the tokens ``before`` and ``after`` it, zeros beyond the ends: [B, H, G, S, D].
 
-    The numbers of a token are repeated S / C times.
+    A token occurs S / C times.
     """
     n = x.shape[2]
     padded = F.pad(x, (0, 0, before, -n % size + after))
@@ -76,13 +71,13 @@ def neighbourhoods(x: Tensor, size: int, before: int, after: int) -> Tensor:
 
 
 def distances(size: int, before: int, after: int, device: torch.device) -> Tensor:
-    """How far the keys of a neighbourhood stand behind the block's queries, negative where in front: [C, S]."""
+    """How far a neighbourhood's keys are behind the block's queries, negative if they are in front: [C, S]."""
     query_C = torch.arange(size, device=device)
     key_S = torch.arange(-before, size + after, device=device)
     return query_C[:, None] - key_S[None, :]
 
 
 def key_ranks(count: int, size: int, before: int, after: int, device: torch.device) -> Tensor:
-    """The rank of each key of ``count`` neighbourhoods: [G, S]; below zero in front of the first token."""
+    """The rank of each key of ``count`` neighbourhoods: [G, S]; negative before the first token."""
     first_G = torch.arange(count, device=device) * size - before
     return first_G[:, None] + torch.arange(before + size + after, device=device)[None, :]

@@ -37,22 +37,21 @@ class Backbone(nn.Module):
         x = self.positions(self.embedding(input_ids_BN) * self.embedding_scale, start)
         return self.dropout(self.embedding_norm(x))
 
-    def hidden(
-        self, input_ids_BN: Tensor, key_padding_mask: Tensor | None = None, return_weights: bool = False
-    ) -> tuple[Tensor, list[Tensor]]:
-        """(hidden states [B, N, D] after the final norm, per layer the weights [B, H, N, N] if asked for)."""
+    def hidden(self, input_ids_BN: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        """The hidden states [B, N, D] after the final norm."""
         x = self.embed(input_ids_BN)
-        all_weights = []
         for block in self.blocks:
-            x, weights = block(x, key_padding_mask, return_weights)
-            if weights is not None:
-                all_weights.append(weights)
-        return self.final_norm(x), all_weights
+            x = block(x, key_padding_mask)
+        return self.final_norm(x)
 
     @torch.no_grad()
     def attention_weights(self, input_ids_BN: Tensor, key_padding_mask: Tensor | None = None) -> list[Tensor]:
-        """Per layer the attention weights [B, H, N, N], defined for each mechanism by its ``return_weights``."""
-        return self.hidden(input_ids_BN, key_padding_mask, return_weights=True)[1]
+        """Per layer the attention weights [B, H, N, N], as its mechanism defines them."""
+        x, weights = self.embed(input_ids_BN), []
+        for block in self.stack():
+            weights.append(block.weights(x, key_padding_mask))
+            x = block(x, key_padding_mask)
+        return weights
 
     def parameter_count(self) -> int:
         """Number of trainable parameters; tied weights count once."""

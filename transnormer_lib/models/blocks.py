@@ -71,15 +71,13 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.pre_norm = config.norm_placement == "pre"
 
-    def forward(
-        self, x_BND: Tensor, key_padding_mask: Tensor | None = None, return_weights: bool = False
-    ) -> tuple[Tensor, Tensor | None]:
-        """The block's output [B, N, D] and, if asked for, its attention weights [B, H, N, N]."""
-        weights = None
-        attended = self.attention(self._seen(x_BND), key_padding_mask=key_padding_mask, return_weights=return_weights)
-        if return_weights:
-            attended, weights = attended
-        return self._rest(x_BND, attended), weights
+    def forward(self, x_BND: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        """The block's output [B, N, D]."""
+        return self._rest(x_BND, self.attention(self._seen(x_BND), key_padding_mask))
+
+    def weights(self, x_BND: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        """The block's attention weights [B, H, N, N], as its mechanism defines them."""
+        return self.attention.weights(self._seen(x_BND), key_padding_mask)
 
     def prefill(self, x_BND: Tensor) -> tuple[Tensor, attention.State]:
         """The block's output and the state after its last token; decoders only."""

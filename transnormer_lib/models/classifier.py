@@ -78,7 +78,7 @@ class Classifier(Backbone):
         return logits_BC if targets_B is None else F.cross_entropy(logits_BC, targets_B)
 
     def _pooled(self, input_ids_BN: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        hidden_BND, _ = self.hidden(input_ids_BN, key_padding_mask)
+        hidden_BND = self.hidden(input_ids_BN, key_padding_mask)
         if self.classifier_config.pooling == "first":
             if key_padding_mask is None:
                 return hidden_BND[:, 0]

@@ -58,7 +58,7 @@ class LanguageModel(Backbone):
         The loss is the mean cross-entropy in nats over the positions whose target is not ``IGNORE``; it is computed
         here because wrappers for several devices see only ``forward``.
         """
-        hidden, _ = self.hidden(input_ids_BN, key_padding_mask)
+        hidden = self.hidden(input_ids_BN, key_padding_mask)
         if targets_BN is None:
             return self.logits(hidden)
         if self.config.kind == "encoder":

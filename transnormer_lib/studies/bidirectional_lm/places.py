@@ -157,5 +157,5 @@ def _logits(model: LanguageModel, input_ids_BN: Tensor, places_BN: Tensor) -> Te
     """Logits [C, V] of the places alone: those of a whole batch would not fit with a large vocabulary."""
     if model.config.kind != "encoder":
         raise ValueError(f"kind={model.config.kind!r}: only an encoder fills gaps")
-    hidden, _ = model.hidden(input_ids_BN)
+    hidden = model.hidden(input_ids_BN)
     return model.logits(hidden[places_BN])

@@ -194,7 +194,7 @@ def weights_of_norm_attention() -> Found:
         s = core.attention_matrix(q, k, None)
         negative[phi] = float((s < 0).double().mean())
         sums[phi] = [float(s.sum(-1).min()), float(s.sum(-1).max())]
-    shown = build("norm", phi="elu")(q, k, v, return_weights=True)[1].sum(-1)
+    shown = build("norm", phi="elu").weights(q, k, v).sum(-1)
     plain = magnitude_weights(torch.tensor([[1.0, -3.0]])).tolist()[0]
     return Found(
         {

@@ -108,7 +108,7 @@ def ffn_activation() -> Found:
     by_choice = {act: build_model(tiny("vanilla", activation=act, init="fairseq"), seed=0) for act in ("gelu", "relu")}
     weights = [sum(p.numel() for p in model.parameters()) for model in by_choice.values()]
     with torch.no_grad():
-        outputs = [model.double().eval().hidden(torch.arange(16)[None])[0] for model in by_choice.values()]
+        outputs = [model.double().eval().hidden(torch.arange(16)[None]) for model in by_choice.values()]
     change = apart(*outputs)
     return Found(
         {
@@ -140,7 +140,7 @@ def norm_placement() -> Found:
     for place in ("pre", "post"):
         config = tiny("transnormer-t2", norm_placement=place, init="fairseq")
         with torch.no_grad():
-            hidden, _ = build_model(config, seed=0).double().hidden(ids)
+            hidden = build_model(config, seed=0).double().hidden(ids)
         outputs[place] = hidden
     difference = apart(outputs["pre"], outputs["post"])
     return Found(
