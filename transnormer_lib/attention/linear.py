@@ -131,7 +131,7 @@ class UnscaledLinearAttention(Attention):
 
             sums = {name: x for name, x in state.items() if name != "position"}  # updated in place
             options = {"position": position, **self.kernel_options(q.device)}
-            o = norm_attention_step(*(x[:, :, 0] for x in (q, k, v)), sums, **options)
+            o = norm_attention_step(q[:, :, 0], k[:, :, 0], v[:, :, 0], sums, **options)
             return self.after_kernel(o[:, :, None]), state
         return self.eager_step(q, k, v, state, position)
 
