@@ -119,7 +119,6 @@ def test_a_recorded_counter_example_breaks_the_bound_when_typed_in(bound):
     ("change", "message"),
     [
         ({"trials": 0}, "trials=0"),
-        ({"climbers": 0}, "climbers=0"),
         ({"ascent_steps": -1}, "ascent_steps=-1"),
         ({"sizes": []}, "at least one size"),
     ],

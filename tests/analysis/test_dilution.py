@@ -169,5 +169,5 @@ def test_bad_weights_are_refused_with_their_rule(w: torch.Tensor, message: str) 
 
 
 def test_fewer_than_two_levels_are_refused() -> None:
-    with pytest.raises(ValueError, match="levels=1: must be at least 2"):
+    with pytest.raises(ValueError, match="levels=1: must be a whole number of at least 2"):
         neighbourhood_sizes(torch.eye(3), levels=1)
