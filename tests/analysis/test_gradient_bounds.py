@@ -1,4 +1,4 @@
-"""The closed forms equal autograd, and the constructions of Appendix C and D do what the proofs say."""
+"""The closed forms equal autograd, and the constructions of Appendix C and D keep what the proofs promise."""
 
 import math
 
@@ -116,13 +116,13 @@ def test_softmax_passes_gradients_to_q_that_grow_with_the_keys():
 
 
 @pytest.mark.parametrize("size", [1.0, 1e3, 1e6])
-def test_cancelling_values_reach_q_unbounded_under_norm_attention_and_by_a_half_under_1_plus_elu(size):
+def test_cancelling_values_reach_q_without_bound_in_norm_attention_and_by_a_half_with_1_plus_elu(size):
     found = gradient_bounds.cancelling_query_gradients(size, kernel("1+elu"), 1e-8)
     assert found.normalised == pytest.approx(size * 1e4, rel=1e-6)
     assert found.linear == pytest.approx(0.5, rel=1e-6)
 
 
-def test_rounding_of_one_plus_elu_undoes_the_bound_on_what_reaches_q():
+def test_rounding_one_plus_elu_breaks_the_bound_on_the_query_gradient():
     assert gradient_bounds.rounded_query_gradient(torch.float32) > 1e3
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
@@ -78,7 +78,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Case:
-    """The best case found at one size: its ratio, the kind of start it came from, and its inputs."""
+    """The best case at one size, with the kind of start it came from."""
 
     sizes: Sizes
     ratio: float
@@ -151,15 +151,6 @@ class BoundCheck:
         return max(matching)
 
 
-def merged(*checks: BoundCheck) -> BoundCheck:
-    """Several checks (seeds, kernels) as one that holds if they all do."""
-    if not checks:
-        raise ValueError("checks=(): needs at least one check to merge")
-    names = list(dict.fromkeys(check.bound for check in checks))
-    cases = tuple(case for check in checks for case in check.cases)
-    return BoundCheck(", ".join(names), cases, sum(check.searched for check in checks))
-
-
 @dataclass(frozen=True)
 class Budget:
     """How hard to search: pairs (n, d) for `size_grid`, points and ascent steps per size, one search per seed."""
@@ -170,16 +161,20 @@ class Budget:
     seeds: Sequence[int]
 
     def attack(self, *bounds: Bound) -> BoundCheck:
-        """`search` every bound once per seed and merge the checks; raises ValueError without seeds."""
-        if not self.seeds:
-            raise ValueError(f"seeds={list(self.seeds)}: needs at least one seed")
+        """`search` every bound once per seed; the merged check holds if all do.
+
+        Raises ValueError without bounds or seeds.
+        """
+        if not bounds or not self.seeds:
+            raise ValueError(f"bounds={bounds}, seeds={list(self.seeds)}: needs at least one of each")
         sizes = size_grid(self.sizes)
         checks = [
             search(bound, sizes, self.trials, self.ascent_steps, torch.Generator().manual_seed(seed))
             for bound in bounds
             for seed in self.seeds
         ]
-        return merged(*checks)
+        cases = tuple(case for check in checks for case in check.cases)
+        return BoundCheck(", ".join(bound.name for bound in bounds), cases, sum(check.searched for check in checks))
 
 
 def _to_digits(tensor: Tensor) -> Tensor:
@@ -194,9 +189,8 @@ def _shortened(bound: Bound, case: Case) -> Case:
     """
     inputs = {name: _to_digits(tensor) for name, tensor in case.inputs.items()}
     ratio = bound.ratio_at(inputs)
-    if math.isfinite(ratio) and ratio >= min(0.999 * case.ratio, 10):
-        return Case(case.sizes, ratio, case.start, inputs)
-    return case
+    as_good = math.isfinite(ratio) and ratio >= min(0.999 * case.ratio, 10)
+    return replace(case, ratio=ratio, inputs=inputs) if as_good else case
 
 
 def _normal(shape: Sequence[int], generator: Generator) -> Tensor:
@@ -207,11 +201,6 @@ def _scaled(shape: Sequence[int], generator: Generator) -> Tensor:
     """Normal entries times one factor 10^U(−3, 3) per case."""
     exponent = 6 * torch.rand(shape[0], generator=generator, dtype=torch.float64) - 3
     return _normal(shape, generator) * (10**exponent).reshape(-1, *[1] * (len(shape) - 1))
-
-
-def _heavy(shape: Sequence[int], generator: Generator) -> Tensor:
-    """Cubes of normal entries: a few large values among small ones."""
-    return _normal(shape, generator) ** 3
 
 
 def _equal_rows(shape: Sequence[int], generator: Generator) -> Tensor:
@@ -230,7 +219,11 @@ def _aligned(shape: Sequence[int], generator: Generator) -> Tensor:
     return _normal([*shape[:-1], 1], generator).sign().expand(*shape).clone()
 
 
-RANDOM_STARTS: dict[str, Starts] = {"normal": _normal, "scaled": _scaled, "heavy": _heavy}
+RANDOM_STARTS: dict[str, Starts] = {
+    "normal": _normal,
+    "scaled": _scaled,
+    "heavy": lambda shape, generator: _normal(shape, generator) ** 3,  # a few large values among small ones
+}
 STRUCTURED_STARTS: dict[str, Starts] = {
     "equal rows": _equal_rows,
     "one-hot": _one_hot,
@@ -299,7 +292,7 @@ def _starting_points(
 
 
 def _finite(ratio: Tensor) -> Tensor:
-    return torch.where(torch.isfinite(ratio), ratio, torch.full_like(ratio, -math.inf))
+    return torch.where(torch.isfinite(ratio), ratio, -math.inf)
 
 
 def _climb(bound: Bound, points: dict[str, Tensor], steps: int) -> tuple[Tensor, dict[str, Tensor]]:
@@ -311,7 +304,7 @@ def _climb(bound: Bound, points: dict[str, Tensor], steps: int) -> tuple[Tensor,
     free = {name: (tensor / units[name]).requires_grad_() for name, tensor in points.items()}
     optimiser = torch.optim.Adam(list(free.values()), lr=0.1)
     best = {name: tensor.clone() for name, tensor in points.items()}
-    best_ratio = torch.full((len(next(iter(points.values()))),), -math.inf, dtype=torch.float64)
+    best_ratio = filled(-math.inf, len(next(iter(points.values()))))
     for step in range(steps + 1):
         now = {name: tensor * units[name] for name, tensor in free.items()}
         ratio = bound.ratio(now)

@@ -54,9 +54,6 @@ def _half_softmax(sizes: Sizes) -> dict[str, Tensor]:
     return {"s": one_apart(sizes["n"], math.log(max(sizes["n"] - 1, 1)), 0.0)}
 
 
-# --- softmax -----------------------------------------------------------------------------------------------
-
-
 def softmax_intervals() -> Bound:
     """Eq. 8: ∂p_ij/∂s_ik in [0, 1/4] for j = k and in [−1/4, 0] otherwise, as distance from the mid-point."""
 
@@ -105,10 +102,8 @@ def softmax_query() -> Bound:
     """|∂p_ij/∂q_ia| ≤ max_l |k_la| / (2√d) for softmax attention: not bounded unless the keys are."""
 
     def ratio(x: Inputs) -> Tensor:
-        largest_key_BD = x["k"].abs().amax(1)
         by_query_BND = gradients.softmax_weights_by_query(x["q"], x["k"])
-        d = x["q"].shape[-1]
-        return (by_query_BND.abs().amax(1) * 2 * math.sqrt(d) / largest_key_BD).amax(-1)
+        return (by_query_BND.abs().amax(1) * 2 * math.sqrt(x["q"].shape[-1]) / x["k"].abs().amax(1)).amax(-1)
 
     def extremal(sizes: Sizes) -> dict[str, Tensor]:
         # The key +e has half of the weight; the keys at −e share the other half.
@@ -118,17 +113,14 @@ def softmax_query() -> Bound:
     return Bound("softmax-query", {"q": "d", "k": "nd"}, ratio, extremal)
 
 
-# --- linear attention: with respect to the scores ----------------------------------------------------------
-
-
 def _scores(x: Inputs, kernel: KernelMap) -> Tensor:
     return gradients.scores(x["q"], x["k"], kernel)
 
 
-def _from_features(kernel: KernelMap, features_N: Tensor, d: int) -> dict[str, Tensor]:
-    """q with φ(q) = 1, and keys with d equal features each."""
-    ones = filled(1.0, d)
-    return {"q": kernel.inverse(ones), "k": kernel.inverse(features_N[:, None] * ones)}
+def _from_features(kernel: KernelMap, sizes: Sizes, first: float) -> dict[str, Tensor]:
+    """q with φ(q) = 1 and keys with φ(k) = 1, except that the features of the first key are `first`."""
+    ones = filled(1.0, sizes["d"])
+    return {"q": kernel.inverse(ones), "k": kernel.inverse(one_apart(sizes["n"], first, 1.0)[:, None] * ones)}
 
 
 def linear_jacobian(kernel: KernelMap) -> Bound:
@@ -138,10 +130,10 @@ def linear_jacobian(kernel: KernelMap) -> Bound:
         s_BN = _scores(x, kernel)
         return 4 * largest(gradients.jacobian_linear(s_BN) * s_BN[:, None])
 
-    def extremal(sizes: Sizes) -> dict[str, Tensor]:
-        return _from_features(kernel, one_apart(sizes["n"], max(sizes["n"] - 1, 1), 1.0), sizes["d"])
+    def half_of_the_weight(sizes: Sizes) -> dict[str, Tensor]:
+        return _from_features(kernel, sizes, first=max(sizes["n"] - 1, 1))
 
-    return Bound(f"eq-11 φ={kernel.name}", {"q": "d", "k": "nd"}, ratio, extremal)
+    return Bound(f"eq-11 φ={kernel.name}", {"q": "d", "k": "nd"}, ratio, half_of_the_weight)
 
 
 def linear_jacobian_by_sum() -> Bound:
@@ -158,10 +150,6 @@ def linear_jacobian_by_sum() -> Bound:
     return Bound("eq-11-any-sign", {"s": "n"}, ratio, extremal)
 
 
-def _equal_features(kernel: KernelMap, sizes: Sizes) -> dict[str, Tensor]:
-    return _from_features(kernel, filled(1.0, sizes["n"]), sizes["d"])
-
-
 def linear_jacobian_c3(kernel: KernelMap, form: Literal["published", "sharp"]) -> Bound:
     """Eq. 46: |∂p_ik/∂s_ij| ≤ 1/(4c₃), c₃ the smallest |s|; sharp (φ ≥ 0, n ≥ 2): (n−1)/(n² c₃)."""
     check_choice("form", form, ("published", "sharp"))
@@ -173,7 +161,7 @@ def linear_jacobian_c3(kernel: KernelMap, form: Literal["published", "sharp"]) -
         return largest(gradients.jacobian_linear(s_BN)) * s_BN.abs().amin(-1) / constant
 
     name = f"eq-46-{form} φ={kernel.name}"
-    return Bound(name, {"q": "d", "k": "nd"}, ratio, lambda sizes: _equal_features(kernel, sizes))
+    return Bound(name, {"q": "d", "k": "nd"}, ratio, lambda sizes: _from_features(kernel, sizes, first=1.0))
 
 
 def linear_jacobian_away_from_zero(kernel: KernelMap, floor: float) -> Bound:
@@ -181,12 +169,11 @@ def linear_jacobian_away_from_zero(kernel: KernelMap, floor: float) -> Bound:
     check_positive("floor", floor)
 
     def ratio(x: Inputs) -> Tensor:
-        d = x["q"].shape[-1]
-        return 4 * d * floor**2 * largest(gradients.jacobian_linear(_scores(x, kernel)))
+        return 4 * x["q"].shape[-1] * floor**2 * largest(gradients.jacobian_linear(_scores(x, kernel)))
 
     def extremal(sizes: Sizes) -> dict[str, Tensor]:
-        lowest = float(kernel.inverse(torch.tensor(floor, dtype=torch.float64)))
-        return {"q": filled(lowest, sizes["d"]), "k": filled(lowest, sizes["n"], sizes["d"])}
+        n, d = sizes["n"], sizes["d"]
+        return {"q": kernel.inverse(filled(floor, d)), "k": kernel.inverse(filled(floor, n, d))}
 
     return Bound(f"away-from-zero φ={kernel.name}", {"q": "d", "k": "nd"}, ratio, extremal)
 
@@ -196,14 +183,12 @@ def linear_jacobian_clamped(floor: float) -> Bound:
 
     The free variable is the logarithm of the scores in units of the floor.
     """
-
-    def ratio(x: Inputs) -> Tensor:
-        return floor * largest(gradients.jacobian_clamped(floor * x["log_s"].exp(), floor))
-
-    def extremal(sizes: Sizes) -> dict[str, Tensor]:
-        return {"log_s": filled(-1 - math.log(sizes["n"]), sizes["n"])}
-
-    return Bound(f"clamped at {floor:g}", {"log_s": "n"}, ratio, extremal)
+    return Bound(
+        f"clamped at {floor:g}",
+        {"log_s": "n"},
+        lambda x: floor * largest(gradients.jacobian_clamped(floor * x["log_s"].exp(), floor)),
+        lambda sizes: {"log_s": filled(-1 - math.log(sizes["n"]), sizes["n"])},
+    )
 
 
 def linear_score(kernel: KernelMap, form: Literal["published", "sharp"]) -> Bound:
@@ -218,13 +203,10 @@ def linear_score(kernel: KernelMap, form: Literal["published", "sharp"]) -> Boun
         return largest(gradient_BN) * s_BN.abs().amin(-1) / (constant * c1_c2(x))
 
     def extremal(sizes: Sizes) -> dict[str, Tensor]:
-        return _equal_features(kernel, sizes) | _opposed_values(sizes)
+        return _from_features(kernel, sizes, first=1.0) | _opposed_values(sizes)
 
     shapes = {"q": "d", "k": "nd", "v": "nd", "g": "d"}
     return Bound(f"eq-48-linear-{form} φ={kernel.name}", shapes, ratio, extremal)
-
-
-# --- linear attention: with respect to q and k -------------------------------------------------------------
 
 
 def linear_query(kernel: KernelMap, of: Of) -> Bound:

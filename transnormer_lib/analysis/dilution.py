@@ -58,24 +58,17 @@ def appendix_f(w_nm: Tensor, *, repaired: bool, levels: int = LEVELS) -> Tensor:
             moves += 1
             if moves > 4 * m:
                 raise DoesNotEnd(f"row {i} of {n}: the window stopped growing at l={left}, r={right}")
-            if to_right:
-                if right != right_end:
-                    mass += row[right].item()
-                    right = min(right_end, right + 1)
-                    to_right = False
-                elif repaired:
-                    to_right = False
-            else:
-                if left != left_end:
-                    mass += row[left].item()
-                    left = max(left_end, left - 1)
-                    to_right = True
-                elif repaired:
-                    to_right = True
-                if not repaired:
-                    length = min(right - left + 1, m)
+            leftward = not to_right
+            if to_right and right != right_end:
+                mass, right, to_right = mass + row[right].item(), min(right_end, right + 1), False
+            elif leftward and left != left_end:
+                mass, left, to_right = mass + row[left].item(), max(left_end, left - 1), True
+            elif repaired:
+                to_right = leftward
             if repaired:
                 length = right - left - 1
+            elif leftward:
+                length = min(right - left + 1, m)
         # The window holds the whole row. The levels left need m tokens, even if rounding keeps the mass below them.
         count[j:] = m
         count[0] = 0
@@ -93,19 +86,11 @@ def _outward_order(n: int, m: int) -> Tensor:
 
 
 def neighbourhood_sizes(w: Tensor, levels: int = LEVELS) -> Tensor:
-    """Mean fraction of the sequence that a token's neighbourhood needs to hold each mass level.
+    """Appendix F's curve (its x-axis): the mean fraction of the sequence that a token needs to hold each mass level.
 
-    Args:
-        w: attention weights [..., n, m], finite, not negative, rows summing to at most 1.
-        levels: the number of levels P = 0, 1/(levels-1), …, 1.
-
-    Returns:
-        float64 [..., levels], averaged over the n queries: Appendix F's curve (its x-axis). A row whose mass stays
-        below a level, for example an empty row, needs the whole sequence.
-
-    Raises:
-        ValueError: ``w`` has fewer than two dimensions, entries that are no weights, or a row sum above 1; or
-            ``levels`` is below 2.
+    ``w`` are attention weights [..., n, m], finite, not negative, with row sums of at most 1; the levels are
+    P = 0, 1/(levels-1), …, 1. Returns float64 [..., levels], averaged over the n queries. A row whose mass stays below
+    a level, for example an empty row, needs the whole sequence. Raises ValueError for other weights or fewer levels.
     """
     check_count("levels", levels, least=2)
     if w.ndim < 2:
@@ -196,7 +181,7 @@ def curve_distance(a: Locality, b: Locality) -> float:
 
 
 @torch.no_grad()
-def leak_between_blocks(model: torch.nn.Module, length: int, seed: int = 0) -> float:
+def leak_between_blocks(model: torch.nn.Module, length: int) -> float:
     """The largest change that one block's input causes outside the block in a DiagAttention layer; 0 means no leak.
 
     Every DiagAttention layer of ``model`` runs on random inputs [1, ``length``, D], then again with one block
@@ -204,8 +189,7 @@ def leak_between_blocks(model: torch.nn.Module, length: int, seed: int = 0) -> f
     """
     from transnormer_lib.attention import DiagAttention, MultiHeadAttention
 
-    generator = torch.Generator().manual_seed(seed)
-    largest = 0.0
+    generator, largest = torch.Generator().manual_seed(0), 0.0
     for layer in model.modules():
         if not isinstance(layer, MultiHeadAttention) or not isinstance(layer.attention, DiagAttention):
             continue

@@ -29,8 +29,6 @@ from transnormer_lib.analysis.bounds_matrix import h, upstream_gradient
 from transnormer_lib.analysis.kernel_maps import KERNELS, ONE_PLUS_ELU_AS_COMPUTED, KernelMap
 from transnormer_lib.checks import check_count, check_positive
 
-# --- closed forms against autograd -------------------------------------------------------------------------
-
 
 def formula_errors(trials: int, n: int, d: int, eps: float, generator: Generator) -> dict[str, float]:
     """Largest error of each closed form against autograd over `trials` random cases.
@@ -93,15 +91,11 @@ def zero_score(scores: Sequence[float]) -> ZeroScore:
     Raises ValueError without a zero or a positive sum.
     """
     s = torch.tensor(list(scores), dtype=torch.float64)
-    zeros = (s == 0).nonzero().flatten()
-    if len(zeros) == 0 or float(s.sum()) <= 0:
+    if 0 not in scores or sum(scores) <= 0:
         raise ValueError(f"scores={list(scores)}: needs a zero score and a positive sum")
-    k = int(zeros[0])
+    k = list(scores).index(0)
     automatic = autograd_jacobian(gradients.linear_weights, s)
     return ZeroScore(s, *(x[:, k] for x in (_linear_as_printed(s), gradients.jacobian_linear(s[None])[0], automatic)))
-
-
-# --- Proposition 3.1 and Appendix C ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -240,14 +234,10 @@ def rounded_query_gradient(dtype: torch.dtype) -> float:
     return float(autograd_jacobian(lambda x: _weights(x, keys, ONE_PLUS_ELU_AS_COMPUTED), q).abs().max())
 
 
-# --- Appendix D, the misprinted steps ----------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class SecondLine:
     """Eq. 53 at one entry: |∂o_ij/∂t_ik| by autograd, the printed second line, and the final bound."""
 
-    t: Tensor
     derivative: float
     second_line: float
     final: float
@@ -261,7 +251,7 @@ def eq_53_second_line(t: Sequence[float], eps: float) -> SecondLine:
     root = float((row.square().mean() + eps).sqrt())
     jacobian = autograd_jacobian(lambda x: gradients.normalise(x, "rms", eps), row)
     second_line = float(row[0] * row[1] / (row.square().sum() + len(row) * eps)) / root
-    return SecondLine(row, float(jacobian[0, 1].abs()), second_line, 1.5 / root)
+    return SecondLine(float(jacobian[0, 1].abs()), second_line, 1.5 / root)
 
 
 def eq_55_error(n: int, d: int, eps: float, generator: Generator) -> float:
@@ -274,15 +264,15 @@ def eq_55_error(n: int, d: int, eps: float, generator: Generator) -> float:
     return float((printed - automatic).norm() / automatic.norm())
 
 
-def upstream_for_weights(weight: float, d: int = 4, hidden: int = 8) -> float:
+def upstream_for_weights(weight: float) -> float:
     """h(∇_{X₁}L) of D.5's model by autograd if every weight of W₁ and W₂ is `weight`: grows as its square.
 
     The inputs are so large that the wrong class wins by a wide margin, so the loss gradient is √2 (Eq. 63).
     """
     check_positive("weight", weight)
-    w1, w2 = filled(weight, d, hidden), filled(weight, hidden, d)
-    w3 = torch.tensor([[-1.0, 1.0]], dtype=torch.float64).expand(d, 2)
-    x1 = filled(800 / weight**2, 1, d).requires_grad_()
+    w1, w2 = filled(weight, 4, 8), filled(weight, 8, 4)
+    w3 = torch.tensor([[-1.0, 1.0]], dtype=torch.float64).expand(4, 2)
+    x1 = filled(800 / weight**2, 1, 4).requires_grad_()
     logits = torch.relu(torch.relu(x1 @ w1) @ w2) @ w3
     label = torch.zeros(1, dtype=torch.long)
     (gradient,) = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, label, reduction="sum"), x1)

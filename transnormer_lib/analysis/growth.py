@@ -28,8 +28,6 @@ from transnormer_lib.checks import check_choice
 class Growth:
     """Curves [E] of the largest |∂L/∂s|, |∂L/∂q|, |∂L/∂k| (c₁c₂ = 1) and, with a denominator, |∂p/∂s|."""
 
-    kernel: str
-    mechanism: str
     epsilon: Tensor
     curves: dict[str, Tensor]
 
@@ -76,4 +74,4 @@ def growth(
     if norm is None:
         jacobian_ENN = torch.func.vmap(torch.func.jacrev(gradients.linear_weights))(s_EN.detach())
         curves["p by s"] = jacobian_ENN.abs().flatten(1).amax(1)
-    return Growth(kernel.name, norm or "linear", epsilon_E, curves)
+    return Growth(epsilon_E, curves)

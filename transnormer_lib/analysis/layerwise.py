@@ -21,6 +21,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from transnormer_lib.analysis import attention_gradients as gradients
+from transnormer_lib.analysis.bound_search import TOLERANCE
 from transnormer_lib.analysis.kernel_maps import kernel
 from transnormer_lib.attention import MultiHeadAttention, build_attention, rms_norm
 from transnormer_lib.checks import check_choice, check_count, check_positive
@@ -58,7 +59,6 @@ class Stack:
 class LayerGradients:
     """The constants of Eq. 40, the largest |∂L/∂s_ij| and its bounds, first layer first; each [L]."""
 
-    stack: Stack
     c1: Tensor
     c2: Tensor
     c3: Tensor
@@ -68,8 +68,8 @@ class LayerGradients:
 
     @property
     def holds(self) -> bool:
-        """Whether the sharp bound holds in every layer."""
-        return bool((self.largest <= self.sharp * (1 + 1e-9)).all())
+        """Whether the sharp bound holds in every layer, up to rounding."""
+        return bool((self.largest <= self.sharp * (1 + TOLERANCE)).all())
 
     @property
     def tightness(self) -> Tensor:
@@ -113,7 +113,7 @@ def layer_gradients(stack: Stack, generator: Generator) -> LayerGradients:
     logits = head(rms_norm(x_BND))
     nn.functional.cross_entropy(logits.flatten(0, 1), labels_BN.flatten(), reduction="sum").backward()
     rows = [measure_layer(stack, store) for store in caught]
-    return LayerGradients(stack, *(torch.tensor(column, dtype=torch.float64) for column in zip(*rows, strict=True)))
+    return LayerGradients(*(torch.tensor(column, dtype=torch.float64) for column in zip(*rows, strict=True)))
 
 
 def _initialise(module: nn.Module, gain: float, generator: Generator) -> None:
