@@ -1,4 +1,4 @@
-"""Turns, dashes that stay dashes, and what a step does to a model."""
+"""Rows take turns, a missing row stays missing, and only a training step changes the model."""
 
 import sys
 from typing import Any
@@ -26,7 +26,7 @@ def tiny(length: int) -> Any:
 
 
 class Machine:
-    """Answers rounds, and notes who asked: ``missing`` at (row, length, part)."""
+    """Answers rounds and records who asked; ``missing`` at (row, length, part)."""
 
     def __init__(self, missing: dict[tuple[str, int, Part], str] | None = None, seconds: float = 1.0) -> None:
         self.asked: list[tuple[str, int, Part]] = []
@@ -39,7 +39,7 @@ class Machine:
         return Round(missing=why, reason=f"no {why}") if why else Round(self.now, 7)
 
 
-def test_every_row_has_its_turn_in_every_round_and_who_goes_first_moves_on() -> None:
+def test_every_row_has_a_turn_in_every_round_and_the_first_turn_moves_on() -> None:
     machine = Machine()
     cells = turns({8: ["a", "b", "c"]}, EVER, machine)
     inference = [row for row, _, part in machine.asked if part == "inference"]
@@ -47,7 +47,7 @@ def test_every_row_has_its_turn_in_every_round_and_who_goes_first_moves_on() -> 
     assert {(cell.row, len(cell.seconds), len(cell.peak_bytes)) for cell in cells} == {(r, 3, 3) for r in "abc"}
 
 
-def test_values_of_one_round_stand_at_one_place_in_every_row() -> None:
+def test_values_of_one_round_have_the_same_position_in_every_row() -> None:
     cells = [cell for cell in turns({8: ["a", "b"]}, EVER, Machine()) if cell.part == "inference"]
     by_round = list(zip(*(cell.seconds for cell in cells), strict=True))
     assert [sorted(values) for values in by_round] == [[1, 2], [3, 4], [5, 6]]
@@ -80,15 +80,15 @@ def test_a_row_without_a_value_in_one_round_has_none_at_all() -> None:
     assert (cell.seconds, cell.missing) == ((), "memory")
 
 
-def test_a_group_ends_when_its_time_is_up_but_not_where_it_is_judged() -> None:
+def test_a_group_ends_when_its_time_is_up_unless_its_length_is_judged() -> None:
     machine = Machine()
     schedule = Schedule(rounds=5, group_seconds=7.0, judged=(16,))
     cells = turns(ROWS, schedule, machine, clock=lambda: machine.now)
-    # A round of three rows takes 3: after two of them a third one would end at 9.
+    # A round of three rows takes 3, so a third round would end at 9.
     assert {(cell.length, len(cell.seconds)) for cell in cells} == {(8, 2), (16, 5), (32, 2)}
 
 
-def test_the_first_round_is_made_whatever_it_takes() -> None:
+def test_the_first_round_always_runs() -> None:
     machine = Machine(seconds=50.0)
     cells = turns(ROWS, Schedule(rounds=5, group_seconds=0.0), machine, clock=lambda: machine.now)
     assert {len(cell.seconds) for cell in cells} == {1}
@@ -135,10 +135,10 @@ def test_a_step_reads_as_many_sequences_and_tokens_as_it_is_told(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are limited under Linux alone")
-def test_models_are_measured_in_processes_of_their_own_under_one_limit() -> None:
+def test_every_model_is_measured_in_its_own_process_under_one_limit() -> None:
     models = {("small", 8): tiny(8), ("small", 16): tiny(16), ("large", 8): tiny(8), ("large", 16): tiny(600_000)}
     limits = Limits(repeats=1, round_seconds=1e-3, long_step_seconds=60, step_seconds=60, memory_bytes=30_000_000)
-    # A table of 600,000 positions of 8 numbers takes 19 MB, and AdamW's state and the gradient thrice as much.
+    # A table of 600,000 positions of 8 numbers takes 19 MB; AdamW's state and the gradient take three times as much.
     found = measure_all(models, Work(1, OPTIMIZER), Schedule(2, group_seconds=60.0), limits)
     missing = {(cell.row, cell.length, cell.part): cell.missing for cell in found}
     assert {key: why for key, why in missing.items() if why} == {("large", 16, "training"): "memory"}
@@ -155,7 +155,7 @@ def test_an_error_in_a_model_reaches_the_caller() -> None:
 
 
 class FakeGPU:
-    """What is called of ``torch.cuda``: 1,000 bytes, of which 100 are taken."""
+    """The part of ``torch.cuda`` in use: 1,000 bytes of memory, 100 of them allocated."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, peak: int) -> None:
         self.fractions: list[float] = []
@@ -200,7 +200,7 @@ def test_on_a_gpu_any_other_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Steps:
-    """Stands for ``step``: notes what is built and what is run, and fails where it is told."""
+    """Replaces ``step``: records what runs, and fails where it is told."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, errors: dict[tuple[int, Part], Exception] | None = None
@@ -222,7 +222,7 @@ TWO = {(row, length): tiny(length) for row in "ab" for length in (8, 16)}
 ONCE = Limits(repeats=1, round_seconds=1e-9, long_step_seconds=1e-9, step_seconds=60, memory_bytes=400)
 
 
-def test_on_a_gpu_every_row_and_part_makes_an_untimed_step_at_the_shortest_length_first(
+def test_on_a_gpu_every_row_and_part_first_runs_an_untimed_step_at_the_shortest_length(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     FakeGPU(monkeypatch, peak=350)
@@ -232,10 +232,10 @@ def test_on_a_gpu_every_row_and_part_makes_an_untimed_step_at_the_shortest_lengt
     monkeypatch.setattr(arena_speed, "timed", lambda step, limits: timed_rounds.append(len(steps.ran)) or 1.0)
     measure_all(TWO, work, Schedule(1, 0.0), ONCE)
     assert steps.ran == [(8, "inference"), (8, "training")] * 2
-    assert timed_rounds == [4] * 8  # a round for each row, length and part, and all of them later
+    assert timed_rounds == [4] * 8  # one round per row, length and part, all after the warm-up
 
 
-def test_a_warm_up_that_memory_ends_is_left_to_the_rows_own_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warm_up_that_runs_out_of_memory_is_reported_by_the_rows_own_round(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeGPU(monkeypatch, peak=350)
     Steps(monkeypatch, {(8, "training"): torch.OutOfMemoryError("CUDA out of memory")})
     found = measure_all(TWO, Work(1, OPTIMIZER, device="cuda"), Schedule(1, 0.0), ONCE)
@@ -245,17 +245,17 @@ def test_a_warm_up_that_memory_ends_is_left_to_the_rows_own_round(monkeypatch: p
     }
 
 
-def test_where_nothing_limits_memory_running_out_of_it_is_a_dash_that_names_no_limit(
+def test_without_a_memory_limit_the_reason_names_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     Steps(monkeypatch, {(16, "training"): RuntimeError("DefaultCPUAllocator: can't allocate memory")})
     found = measure_all(TWO, Work(1, OPTIMIZER), Schedule(1, 0.0), ONCE)
     missing = {(cell.length, cell.part, cell.missing, cell.reason) for cell in found if cell.missing}
-    assert missing == {(16, "training", "memory", "memory could not be had")}
+    assert missing == {(16, "training", "memory", "out of memory")}
 
 
-def test_where_nothing_is_forked_any_other_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_forks_any_other_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     Steps(monkeypatch, {(16, "training"): ZeroDivisionError("of a step")})
     with pytest.raises(ZeroDivisionError, match="of a step"):
@@ -284,10 +284,10 @@ def test_notes_name_the_limit_and_the_clock_that_apply(
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Work(0, OPTIMIZER), "batch=0: must be at least 1"),
-        (lambda: Work(1, OPTIMIZER, precision="fp8"), "precision='fp8': must be one of fp32, bf16"),  # type: ignore[arg-type]
-        (lambda: Schedule(0, 1.0), "rounds=0: must be at least 1"),
-        (lambda: Schedule(1, -1.0), "group_seconds=-1.0: must not be negative"),
+        (lambda: Work(0, OPTIMIZER), "batch=0: must be a whole number of at least 1"),
+        (lambda: Work(1, OPTIMIZER, precision="fp8"), "precision='fp8': must be one of 'fp32', 'bf16'"),  # type: ignore[arg-type]
+        (lambda: Schedule(0, 1.0), "rounds=0: must be a whole number of at least 1"),
+        (lambda: Schedule(1, -1.0), "group_seconds=-1.0: must be a finite number and not negative"),
     ],
     ids=["batch", "precision", "rounds", "group_seconds"],
 )

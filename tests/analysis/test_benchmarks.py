@@ -1,4 +1,4 @@
-"""A benchmark's figures belong together. How large they are is no property of the code, so nothing asserts it."""
+"""A benchmark's figures are consistent. No test asserts their size, which is a property of the machine."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from transnormer_lib import studies
-from transnormer_lib.analysis import benchmarks, cpu_costs, norm_speed
+from transnormer_lib.analysis import benchmarks, cpu_costs
 from transnormer_lib.analysis.benchmarks import Benchmark
 from transnormer_lib.cli import main
 from transnormer_lib.project import Project
@@ -22,7 +22,7 @@ def attention() -> Benchmark:
 
 @pytest.fixture
 def no_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves the longer measurements out where they are not what is tested."""
+    """Leaves out the longer measurements, which are tested elsewhere."""
     monkeypatch.setattr(cpu_costs, "ratios", lambda *_: [])
 
 
@@ -37,7 +37,7 @@ def test_ratios_are_medians_of_ratios_within_a_round(attention: Benchmark) -> No
             assert len(t.seconds) == 3
 
 
-def test_text_and_json_tell_the_same(attention: Benchmark) -> None:
+def test_text_and_json_agree(attention: Benchmark) -> None:
     values = json.loads(attention.as_json())
     assert [t["name"] for t in values["timings"]] == [t.name for t in attention.timings]
     assert len(attention.as_text().splitlines()) == 2 + len(attention.timings) + len(attention.notes)
@@ -54,8 +54,8 @@ def test_ratios_name_both_sides_and_hold_a_value_for_each_round(attention: Bench
 
 def test_a_quotient_is_taken_within_its_round(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = {"own": [6.0, 8.0], "other": [3.0, 2.0]}
-    monkeypatch.setattr(norm_speed, "interleaved", lambda steps, rounds, repeats: seconds)
-    found = cpu_costs._quotients({"own": int, "other": int}, "other", 2, {"own": 1.0, "other": 2.0})
+    monkeypatch.setattr(cpu_costs, "interleaved", lambda steps, rounds, repeats: seconds)
+    found = cpu_costs._quotients({"own": int, "other": int}, "other", 2, own=1.0, other=2.0)
     assert found == {"own": (1.0, 2.0), "other": (1.0, 1.0)}
 
 
@@ -98,7 +98,7 @@ def test_the_quick_steps_are_those_of_the_quick_preset(notebook: str) -> None:
 
 @pytest.mark.usefixtures("no_costs")
 @pytest.mark.parametrize(("option", "threads"), [([], "2"), (["--threads", "3"], "3")], ids=["preset", "option"])
-def test_threads_are_those_of_the_preset_unless_said_otherwise(
+def test_threads_come_from_the_preset_unless_the_option_is_given(
     option: list[str], threads: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     preset = tmp_path / "params" / "mine" / "preset.yaml"

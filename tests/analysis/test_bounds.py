@@ -59,7 +59,7 @@ def name(value: object) -> str | None:
 
 
 def draw(bound: Bound, n: int, d: int, seed: int, spread: float) -> dict[str, torch.Tensor]:
-    """64 random cases with every variable on a scale of its own per case."""
+    """64 random cases with its own scale per variable and case."""
     generator = torch.Generator().manual_seed(seed)
     [sizes] = size_grid([(n, d)])
     inputs = {}

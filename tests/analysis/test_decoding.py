@@ -1,4 +1,4 @@
-"""What a decoder holds between two tokens, and that decoding computes what the parallel form does."""
+"""The state of a decoder between two tokens, and that decoding gives the logits of the parallel form."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def test_the_state_counts_every_number_of_every_layer_once_per_sequence() -> Non
     assert held("transnormer-t2", batch=3) == [diag + norm] * 3
 
 
-def test_positions_are_not_counted_as_held() -> None:
+def test_positions_do_not_count_as_state() -> None:
     model = decoder("norm-t2")
     states = model.initial_state(batch=1)
     assert state_numbers(states, batch=1) == sum(t.numel() for s in states for k, t in s.items() if k != "position")
@@ -55,7 +55,7 @@ def test_every_model_is_measured_at_every_position_in_every_round() -> None:
     assert all(len(c.seconds) == 3 and min(c.seconds) > 0 for c in costs)
 
 
-def test_the_median_is_that_of_the_rounds() -> None:
+def test_the_median_is_over_the_rounds() -> None:
     assert StepCost("linear", 1, (5.0, 1.0, 2.0), 0).median == 2.0
 
 
@@ -79,12 +79,12 @@ def test_the_last_position_with_room_is_measured() -> None:
 
 @pytest.mark.parametrize("name", ["batch", "steps", "rounds"])
 def test_numbers_below_one_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name}=0: must be at least 1"):
+    with pytest.raises(ValueError, match=f"{name}=0: must be a whole number of at least 1"):
         step_costs({"linear": decoder("linear")}, [1], **{name: 0})
 
 
 def test_no_models_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"models=\{\}: needs at least one"):
+    with pytest.raises(ValueError, match=r"models=\[\].*needs at least one"):
         step_costs({}, [1])
 
 
@@ -107,7 +107,7 @@ def test_a_recurrence_that_forgets_is_noticed(monkeypatch: pytest.MonkeyPatch) -
     assert recurrent_difference(decoder("linear-unscaled"), ids) > 1e-6
 
 
-def test_the_comparison_leaves_the_model_alone() -> None:
+def test_the_comparison_does_not_change_the_model() -> None:
     model = decoder("transnormer-t1").train()
     recurrent_difference(model, torch.zeros(1, 4, dtype=torch.long))
     assert model.training

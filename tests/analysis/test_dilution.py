@@ -53,7 +53,7 @@ def test_uniform_attention_needs_the_fraction_that_it_holds() -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(2, 20), st.integers(0, 1000), st.integers(0, 19))
-def test_moving_mass_to_the_own_token_never_lowers_the_area(n: int, seed: int, row: int) -> None:
+def test_moving_mass_to_the_token_itself_never_lowers_the_area(n: int, seed: int, row: int) -> None:
     w = random_weights(n, n, seed)
     moved = w.clone()
     moved[row % n] *= 0.5
@@ -69,7 +69,7 @@ def test_sizes_are_monotone_in_the_level_and_within_the_sequence(n: int, seed: i
     assert 0 <= float(sizes.min()) <= float(sizes.max()) <= 1
 
 
-def test_leading_dimensions_are_measured_alone() -> None:
+def test_leading_dimensions_do_not_interact() -> None:
     stack = torch.stack([random_weights(7, 7, seed) for seed in range(6)]).reshape(2, 3, 7, 7)
     together = neighbourhood_sizes(stack)
     for b, h in np.ndindex(2, 3):
@@ -78,11 +78,11 @@ def test_leading_dimensions_are_measured_alone() -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(n=st.integers(2, 12), seed=st.integers(0, 1000), i=st.integers(0, 11))
-def test_sizes_are_read_off_the_windows_around_the_token(n: int, seed: int, i: int) -> None:
-    """l(i, r, N) of Section 3.2 summed window by window: the size at a level is the first window that holds it."""
+def test_the_size_at_a_level_is_the_first_window_that_holds_it(n: int, seed: int, i: int) -> None:
+    """l(i, r, N) of Section 3.2 summed window by window."""
     w, i = random_weights(n, n, seed), i % n
     windows, left, right = [(i, i)], i, i
-    while (left, right) != (0, n - 1):  # left and right in turn, left first, a side at its end passes
+    while (left, right) != (0, n - 1):  # left and right in turn, left first; an exhausted side passes
         grew_left = len(windows) == 1 or windows[-1][1] != windows[-2][1]
         if (grew_left and left > 0) or right == n - 1:
             left -= 1
@@ -90,7 +90,7 @@ def test_sizes_are_read_off_the_windows_around_the_token(n: int, seed: int, i: i
             right += 1
         windows.append((left, right))
     mass = [w[i, lo : hi + 1].sum().item() for lo, hi in windows]
-    # Only row i counts: the others attend to themselves alone, one token at every level above zero.
+    # Only row i matters: the others attend only to themselves, one token at every level above zero.
     alone = torch.eye(n, dtype=torch.float64)
     alone[i] = w[i]
     sizes = neighbourhood_sizes(alone, 6)
@@ -109,7 +109,7 @@ def locality(sizes: torch.Tensor) -> dilution.Locality:
     return dilution.Locality(sizes.numpy(), area_under_curve(sizes).numpy(), np.zeros((len(sizes), 2, 2)), 0.0)
 
 
-def test_curves_apart_in_opposite_directions_are_unlike_though_their_areas_agree() -> None:
+def test_curves_with_equal_areas_can_differ() -> None:
     flat = torch.linspace(0, 1, 11, dtype=torch.float64).expand(2, 11)
     bent = torch.stack([flat[0] ** 2, 2 * flat[0] - flat[0] ** 2])
     one, other = locality(flat), locality(bent)
@@ -120,7 +120,7 @@ def test_curves_apart_in_opposite_directions_are_unlike_though_their_areas_agree
     assert other.late_area() == pytest.approx(other.areas[1])
 
 
-def test_a_model_is_measured_layer_by_layer_and_left_as_it_was() -> None:
+def test_a_model_is_measured_layer_by_layer_and_not_changed() -> None:
     from transnormer_lib.models.architectures import architecture
     from transnormer_lib.models.language_model import build_model
 
@@ -138,7 +138,7 @@ def test_a_model_is_measured_layer_by_layer_and_left_as_it_was() -> None:
     assert np.allclose(measured.maps[0], weights[0][0].mean(0).numpy())
 
 
-def test_a_leak_between_blocks_is_found_where_the_block_is_another() -> None:
+def test_a_leak_between_blocks_is_found() -> None:
     from transnormer_lib.models.architectures import architecture
     from transnormer_lib.models.language_model import build_model
 
@@ -163,11 +163,11 @@ def test_a_leak_between_blocks_is_found_where_the_block_is_another() -> None:
     ],
     ids=["vector", "negative", "nan", "too-much"],
 )
-def test_bad_weights_are_refused_with_their_rule(w: torch.Tensor, message: str) -> None:
+def test_bad_weights_are_named_with_their_rule(w: torch.Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         neighbourhood_sizes(w)
 
 
 def test_fewer_than_two_levels_are_refused() -> None:
-    with pytest.raises(ValueError, match="levels=1: must be at least 2"):
+    with pytest.raises(ValueError, match="levels=1: must be a whole number of at least 2"):
         neighbourhood_sizes(torch.eye(3), levels=1)

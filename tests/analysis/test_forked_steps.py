@@ -1,4 +1,4 @@
-"""A step in a process of its own: what it found comes back, and a step beyond a limit costs nothing but its value."""
+"""A step in its own process returns its result, and a step beyond a limit loses only its own value."""
 
 import itertools
 import os
@@ -22,12 +22,12 @@ LIMITS = Limits(repeats=3, round_seconds=0.01, long_step_seconds=5.0, step_secon
 
 
 def allocating(megabytes: int) -> Callable[[], Step]:
-    """Makes a step that holds so much for a moment."""
-    return lambda: lambda: len(b"x" * (megabytes * MB))  # written, since pages that are read alone are never had
+    """Makes a step that briefly holds so much memory."""
+    return lambda: lambda: len(b"x" * (megabytes * MB))  # unwritten pages take no memory
 
 
 class Clock:
-    """Goes on by what the steps say that they take."""
+    """A clock that each step advances by its duration."""
 
     def __init__(self, *durations: float) -> None:
         self.now, self.durations, self.steps = 0.0, itertools.cycle(durations), 0
@@ -43,7 +43,7 @@ def timed_by(limits: Limits, *durations: float) -> tuple[float, int]:
 
 
 def burning(seconds: float) -> None:
-    """Keeps the processor busy for so long."""
+    """Uses so much CPU time."""
     until = time.process_time() + seconds
     while time.process_time() < until:
         pass
@@ -54,18 +54,18 @@ def test_the_first_step_warms_up_and_the_median_of_the_others_counts() -> None:
     assert timed_by(limits, 9.0, 2.0, 7.0, 3.0) == (3.0, 4)
 
 
-def test_a_first_step_that_is_long_stands_for_the_round() -> None:
+def test_a_long_first_step_is_the_rounds_only_step() -> None:
     limits = Limits(repeats=3, round_seconds=100.0, long_step_seconds=9.0, step_seconds=100.0)
     assert timed_by(limits, 9.0, 2.0) == (9.0, 1)
 
 
-def test_no_further_step_is_timed_once_the_round_has_had_its_seconds() -> None:
+def test_no_further_step_starts_once_the_rounds_seconds_are_used_up() -> None:
     limits = Limits(repeats=50, round_seconds=3.0, long_step_seconds=9.0, step_seconds=100.0)
     assert timed_by(limits, 2.0)[1] == 3
 
 
 @linux
-def test_a_step_that_fits_has_its_seconds_and_the_peak_of_its_memory() -> None:
+def test_a_step_within_the_limits_has_seconds_and_peak_memory() -> None:
     found = measure(allocating(40), LIMITS)
     assert found.missing == ""
     assert found.seconds is not None
@@ -74,8 +74,8 @@ def test_a_step_that_fits_has_its_seconds_and_the_peak_of_its_memory() -> None:
 
 
 @linux
-def test_the_peak_is_of_the_step_and_not_of_what_the_process_held_before() -> None:
-    held = b"x" * (80 * MB)  # of the parent, and so of the fork
+def test_the_peak_excludes_what_the_process_held_before() -> None:
+    held = b"x" * (80 * MB)  # in the parent, so in the fork too
     found = measure(allocating(10), LIMITS)
     assert len(held) == 80 * MB
     assert found.peak_bytes is not None
@@ -83,7 +83,7 @@ def test_the_peak_is_of_the_step_and_not_of_what_the_process_held_before() -> No
 
 
 @linux
-def test_a_step_beyond_the_memory_limit_is_a_dash_and_the_next_one_goes_on() -> None:
+def test_a_step_beyond_the_memory_limit_is_missing_and_the_next_step_runs() -> None:
     limits = replace(LIMITS, memory_bytes=100 * MB)
     too_large, fitting = measure(allocating(200), limits), measure(allocating(20), limits)
     assert (too_large.missing, too_large.seconds) == ("memory", None)
@@ -92,7 +92,7 @@ def test_a_step_beyond_the_memory_limit_is_a_dash_and_the_next_one_goes_on() -> 
 
 
 @linux
-def test_a_tensor_beyond_the_memory_limit_is_a_dash_too() -> None:
+def test_a_tensor_beyond_the_memory_limit_is_missing_too() -> None:
     import torch
 
     found = measure(lambda: lambda: torch.ones(100 * MB).sum(), replace(LIMITS, memory_bytes=100 * MB))
@@ -101,7 +101,7 @@ def test_a_tensor_beyond_the_memory_limit_is_a_dash_too() -> None:
 
 @linux
 @pytest.mark.parametrize("when", ["build", "step"])
-def test_a_process_that_the_system_kills_is_a_dash_that_names_the_signal(when: str) -> None:
+def test_a_process_killed_by_the_system_is_missing_and_names_the_signal(when: str) -> None:
     def kill() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -117,9 +117,9 @@ def test_a_process_that_the_system_kills_is_a_dash_that_names_the_signal(when: s
 
 @linux
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGTERM], ids=lambda number: number.name)
-def test_a_process_that_any_other_signal_ends_is_an_error_that_names_it(number: signal.Signals) -> None:
+def test_any_other_signal_is_an_error_that_names_it(number: signal.Signals) -> None:
     def die() -> None:
-        signal.signal(number, signal.SIG_DFL)  # whoever runs the tests may have a handler of its own
+        signal.signal(number, signal.SIG_DFL)  # the test runner may have its own handler
         os.kill(os.getpid(), number)
 
     with pytest.raises(RuntimeError, match=f"was ended by {number.name}"):
@@ -127,7 +127,7 @@ def test_a_process_that_any_other_signal_ends_is_an_error_that_names_it(number: 
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and that nobody has asked about yet does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -135,7 +135,7 @@ def alive(pid: int) -> bool:
 
 
 @linux
-def test_a_step_ends_with_the_process_that_waits_for_it() -> None:
+def test_a_step_dies_with_its_parent() -> None:
     code = """
 import os, time
 from transnormer_lib.analysis.forked_steps import Limits, measure
@@ -148,7 +148,7 @@ measure(lambda: step, Limits(repeats=1, round_seconds=1, long_step_seconds=100, 
         assert waiting.stdout is not None
         step = int(waiting.stdout.readline())
         assert alive(step)
-        waiting.kill()  # which leaves it no time to end anything
+        waiting.kill()  # it cannot clean up
     until = time.monotonic() + 10
     while alive(step) and time.monotonic() < until:
         time.sleep(0.01)
@@ -159,7 +159,7 @@ measure(lambda: step, Limits(repeats=1, round_seconds=1, long_step_seconds=100, 
 @pytest.mark.parametrize(
     ("hard", "expected"), [(-1, 1_500), (9_000, 1_500), (1_200, 1_200)], ids=["none", "far", "near"]
 )
-def test_a_hard_limit_from_outside_is_kept_and_never_exceeded(
+def test_an_outside_hard_limit_is_kept_and_never_exceeded(
     hard: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import resource
@@ -175,7 +175,7 @@ def test_a_hard_limit_from_outside_is_kept_and_never_exceeded(
 
 @linux
 @pytest.mark.parametrize("busy", [burning, time.sleep], ids=["busy", "hanging"])
-def test_a_step_beyond_the_time_limit_is_given_up_and_not_waited_for(busy: Callable[[float], None]) -> None:
+def test_a_step_beyond_the_time_limit_is_abandoned(busy: Callable[[float], None]) -> None:
     began = time.monotonic()
     found = measure(lambda: lambda: busy(100.0), replace(LIMITS, step_seconds=0.1))
     assert (found.missing, found.seconds) == ("time", None)
@@ -184,14 +184,14 @@ def test_a_step_beyond_the_time_limit_is_given_up_and_not_waited_for(busy: Calla
 
 
 @linux
-def test_a_later_step_that_is_too_slow_counts_as_well() -> None:
+def test_a_slow_later_step_counts_too() -> None:
     durations = iter([0.0, 0.3, 0.3, 0.3, 0.3])
     limits = replace(LIMITS, step_seconds=0.2, repeats=3)
     assert measure(lambda: lambda: burning(next(durations)), limits).missing == "time"
 
 
 @linux
-def test_time_in_which_the_processor_does_something_else_does_not_count() -> None:
+def test_only_cpu_time_of_the_step_counts() -> None:
     found = measure(lambda: lambda: time.sleep(0.05), LIMITS)
     assert found.seconds is not None
     assert found.seconds < 0.05
@@ -207,18 +207,18 @@ def test_any_other_error_is_raised_with_its_traceback() -> None:
 
 
 @linux
-def test_a_process_that_leaves_without_a_word_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match="ended without a word, with status 3"):
+def test_a_process_that_exits_without_a_result_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="exited without a result, with status 3"):
         measure(lambda: lambda: os._exit(3), LIMITS)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"repeats": 0}, "repeats=0: must be greater than 0"),
-        ({"round_seconds": -1.0}, "round_seconds=-1.0: must be greater than 0"),
-        ({"step_seconds": 0.0}, "step_seconds=0.0: must be greater than 0"),
-        ({"memory_bytes": -1}, "memory_bytes=-1: must not be negative"),
+        ({"repeats": 0}, "repeats=0: must be a positive"),
+        ({"round_seconds": -1.0}, "round_seconds=-1.0: must be a positive"),
+        ({"step_seconds": 0.0}, "step_seconds=0.0: must be a positive"),
+        ({"memory_bytes": -1}, "memory_bytes=-1: must be a whole number of at least 0"),
     ],
     ids=lambda value: "" if isinstance(value, str) else "-".join(value),
 )

@@ -1,4 +1,4 @@
-"""Exponents and crossovers are found again in data made to have them."""
+"""Exponents and crossovers are recovered from synthetic data."""
 
 import math
 import random
@@ -28,7 +28,7 @@ def test_the_interval_covers_the_true_exponent_in_about_95_of_100_noisy_tables()
     assert 930 <= covered <= 970
 
 
-def test_only_lengths_from_the_given_one_on_count() -> None:
+def test_shorter_lengths_do_not_count() -> None:
     bent = {n: 1.0 if n < 2048 else float(n) for n in LENGTHS}
     found = exponent(bent, from_length=2048)
     assert found is not None
@@ -63,7 +63,7 @@ def test_a_linear_cost_overtakes_a_quadratic_one_where_the_two_are_equal() -> No
     [(1e6, Crossover(None)), (1.0, Crossover(1024.0, from_start=True))],
     ids=["never within the lengths", "from the start"],
 )
-def test_what_lies_outside_the_lengths_is_said_and_not_extrapolated(factor: float, expected: Crossover) -> None:
+def test_a_crossover_outside_the_lengths_is_reported_and_not_extrapolated(factor: float, expected: Crossover) -> None:
     assert crossover(powers(factor, 1), powers(1.0, 2)) == expected
 
 
@@ -81,7 +81,7 @@ def test_only_lengths_that_both_have_are_compared() -> None:
         crossover({1: 1.0}, {2: 1.0})
 
 
-def test_every_round_that_both_have_at_every_length_is_compared_for_itself() -> None:
+def test_every_common_round_is_compared_separately() -> None:
     cost = {1024: (2.0, 2.0, 2.0), 2048: (0.5, 2.0)}
     other = {1024: (1.0, 1.0), 2048: (1.0, 1.0, 1.0)}
     first, second = crossover_per_round(cost, other)

@@ -1,6 +1,7 @@
-"""Timing norms side by side: turns, medians and the operations that no implementation can do without."""
+"""Timing norms side by side: turns, medians and the operations that every implementation needs."""
 
 import itertools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from transnormer_lib.analysis import norm_speed
+from transnormer_lib.analysis.interleaved import interleaved
 from transnormer_lib.attention.norms import build_norm
 
 NORMS = ("rms", "layer", "scale")
@@ -66,9 +68,9 @@ def test_the_norm_is_a_smaller_share_of_a_wider_head(norm: str) -> None:
 
 
 def ticking(script: dict[str, list[float]], monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], None]]:
-    """Calls that each take the next duration of their script, on a clock of our own."""
+    """Calls that each take the next duration of their script, on a fake clock."""
     now = [0.0]
-    monkeypatch.setattr(norm_speed.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
 
     def call(durations: "itertools.chain[float]") -> Callable[[], None]:
         def run() -> None:
@@ -81,29 +83,30 @@ def ticking(script: dict[str, list[float]], monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_round_is_the_median_of_its_repetitions_without_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = ticking({"a": [1, 5, 2, 7, 7, 9], "b": [3, 3, 4, 1, 1, 8]}, monkeypatch)
-    assert norm_speed.interleaved(calls, rounds=2, repeats=3) == {"a": [2, 7], "b": [3, 1]}
+    assert interleaved(calls, rounds=2, repeats=3) == {"a": [2, 7], "b": [3, 1]}
 
 
 def test_calls_take_turns_and_each_goes_first_as_often() -> None:
     order: list[str] = []
     calls = {name: lambda name=name: order.append(name) for name in "abc"}
-    norm_speed.interleaved(calls, rounds=1, repeats=6)
+    interleaved(calls, rounds=1, repeats=6)
     turns = [tuple(order[i : i + 3]) for i in range(3, len(order), 3)]
     assert {tuple(sorted(turn)) for turn in turns} == {("a", "b", "c")}
     assert sorted(turn[0] for turn in turns) == ["a", "a", "b", "b", "c", "c"]
 
 
-@pytest.mark.parametrize("measure", [norm_speed.seconds_per_round, norm_speed.norm_seconds_per_round])
-def test_every_norm_has_one_time_per_round(measure: Callable[..., dict[str, list[float]]]) -> None:
-    found = measure(NORMS, batch=1, heads=2, length=8, head_dim=4, rounds=3, repeats=2)
+@pytest.mark.parametrize("norm_only", [False, True], ids=["attention", "norm-only"])
+def test_every_norm_has_one_time_per_round(norm_only: bool) -> None:
+    size: dict[str, int] = {"batch": 1, "heads": 2, "length": 8, "head_dim": 4}
+    found = norm_speed.seconds_per_round(NORMS, rounds=3, repeats=2, norm_only=norm_only, **size)
     assert {name: len(seconds) for name, seconds in found.items()} == dict.fromkeys(NORMS, 3)
     assert min(min(seconds) for seconds in found.values()) > 0
 
 
-def test_what_cannot_be_timed_is_refused_by_name() -> None:
+def test_a_bad_argument_is_named_with_its_rule() -> None:
     size = {"batch": 1, "heads": 2, "length": 8, "head_dim": 4}
-    with pytest.raises(ValueError, match="norm='batch': must be one of rms, layer, scale"):
+    with pytest.raises(ValueError, match="norm='batch': must be one of 'rms', 'layer', 'scale'"):
         norm_speed.seconds_per_round(["batch"], rounds=1, repeats=1, **size)
     for argument in ("rounds", "repeats"):
-        with pytest.raises(ValueError, match=f"{argument}=0: must be at least 1"):
+        with pytest.raises(ValueError, match=f"{argument}=0: must be a whole number of at least 1"):
             norm_speed.seconds_per_round(["rms"], **{**size, "rounds": 1, "repeats": 1, argument: 0})

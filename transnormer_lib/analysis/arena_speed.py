@@ -1,8 +1,8 @@
 """Steps per second and peak memory of classifiers of long sequences, by row, length and part: Table 7 measured.
 
-A step is one batch: in inference a forward pass without gradients in evaluation mode; in training a forward pass,
-the loss, the backward pass, the clipping and AdamW's update. In every round all rows take their turns, so that a drift
-of the machine meets all alike, and values of one round can be paired.
+A step is one batch. Inference runs a forward pass in evaluation mode without gradients; training runs the forward pass,
+the loss, the backward pass, the clipping and AdamW's update. All rows take turns in every round, so a drift of the
+machine affects all of them, and values of one round can be paired.
 Shapes: B batch, N length.
 """
 
@@ -13,10 +13,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from transnormer_lib.analysis import forked_steps
 from transnormer_lib.analysis.forked_steps import Limits, Missing, Round, Step, measure, out_of_memory, timed
+from transnormer_lib.checks import check_choice, check_count, check_not_negative
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -32,7 +33,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt, from glibc's malloc
 
 @dataclass(frozen=True)
 class Work:
-    """What the steps work on, beside the model."""
+    """The setup of a step, apart from the model."""
 
     batch: int  # B
     optimizer: OptimizerConfig
@@ -40,36 +41,32 @@ class Work:
     precision: Precision = "fp32"  # of the matrix products
 
     def __post_init__(self) -> None:
-        if self.batch < 1:
-            raise ValueError(f"batch={self.batch!r}: must be at least 1")
-        if self.precision not in get_args(Precision):
-            raise ValueError(f"precision={self.precision!r}: must be one of {', '.join(get_args(Precision))}")
+        check_count("batch", self.batch)
+        check_choice("precision", self.precision, Precision)
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How many rounds. All rows at a length in a part are a group; its first round is always made."""
+    """The number of rounds of a group: all rows at one length in one part. The first round always runs."""
 
     rounds: int
-    group_seconds: float  # no further round begins if it would end later than this after the group's first began
-    judged: tuple[int, ...] = ()  # lengths whose groups have all rounds, whatever they take
+    group_seconds: float  # no further round starts if it would probably end later than this into the group
+    judged: tuple[int, ...] = ()  # lengths whose groups run all rounds, however long they take
 
     def __post_init__(self) -> None:
-        if self.rounds < 1:
-            raise ValueError(f"rounds={self.rounds!r}: must be at least 1")
-        if not self.group_seconds >= 0:
-            raise ValueError(f"group_seconds={self.group_seconds!r}: must not be negative")
+        check_count("rounds", self.rounds)
+        check_not_negative("group_seconds", self.group_seconds)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One row at one length in one part: a value for each round, or none and why."""
+    """One row at one length in one part: a value for each round, or the reason why there is none."""
 
     row: str
     length: int
     part: Part
-    seconds: tuple[float, ...] = ()  # of a step; empty where one is missing
-    peak_bytes: tuple[int, ...] = ()  # empty where the machine does not tell
+    seconds: tuple[float, ...] = ()  # of a step; empty if any round misses
+    peak_bytes: tuple[int, ...] = ()  # empty if the machine does not report it
     missing: Missing = ""
     reason: str = ""
 
@@ -89,34 +86,30 @@ def turns(
     one_round: Callable[[str, int, Part], Round],
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Cell]:
-    """Every row at every length in both parts, shortest length first; ``rows`` are those of each length.
+    """Every row at every length in both parts, shortest length first; ``rows`` maps a length to its rows.
 
-    Who goes first moves on by one with every round. A row that misses at a length is not tried at longer ones in that
-    part, and one that misses in inference is not tried in training at that length, which takes more of everything.
+    The first turn moves on by one row with every round. A row that misses at a length is not tried at longer lengths in
+    that part. A row that misses in inference is not tried in training either, which needs more of everything.
     """
     cells: list[Cell] = []
     lost: dict[tuple[str, Part], Cell] = {}
     for length in sorted(rows):
         for part in PARTS:
-            names = [row for row in rows[length] if not any((row, p) in lost for p in _needed(part))]
-            found = _group(names, length, part, schedule, one_round, clock)
-            for row in rows[length]:
-                cell = found.get(row) or _not_tried(row, length, part, lost)
+            needed = PARTS[PARTS.index(part) :: -1]  # the part itself, then what it needs
+            missed = {row: next((lost[row, p] for p in needed if (row, p) in lost), None) for row in rows[length]}
+            tried = [row for row, earlier in missed.items() if earlier is None]
+            found = _group(tried, length, part, schedule, one_round, clock)
+            for row, earlier in missed.items():
+                cell = found[row] if earlier is None else _not_tried(row, length, part, earlier)
                 cells.append(cell)
                 if cell.missing:
                     lost.setdefault((row, part), cell)
     return cells
 
 
-def _needed(part: Part) -> tuple[Part, ...]:
-    return PARTS[: PARTS.index(part) + 1]
-
-
-def _not_tried(row: str, length: int, part: Part, lost: Mapping[tuple[str, Part], Cell]) -> Cell:
-    # Of the part itself if that missed, else of what it needs.
-    missed = next(lost[row, p] for p in reversed(_needed(part)) if (row, p) in lost)
-    where = f"{'' if missed.part == part else f'in {missed.part} '}at {missed.length:,} tokens"
-    return Cell(row, length, part, missing=missed.missing, reason=f"not tried: already {where} {missed.reason}")
+def _not_tried(row: str, length: int, part: Part, earlier: Cell) -> Cell:
+    where = f"{'' if earlier.part == part else f'in {earlier.part} '}at {earlier.length:,} tokens"
+    return Cell(row, length, part, missing=earlier.missing, reason=f"not tried: already {where} {earlier.reason}")
 
 
 def _group(
@@ -128,32 +121,28 @@ def _group(
     clock: Callable[[], float],
 ) -> dict[str, Cell]:
     seen: dict[str, list[Round]] = {row: [] for row in names}
-    missed: dict[str, Round] = {}
     began = clock()
     for number in range(schedule.rounds):
         start = clock()
         first = number % len(names) if names else 0
         for row in [*names[first:], *names[:first]]:
-            if row not in missed:
+            if not (seen[row] and seen[row][-1].missing):
                 seen[row].append(one_round(row, length, part))
-                if seen[row][-1].missing:
-                    missed[row] = seen[row][-1]
         now = clock()
         if length not in schedule.judged and (now - began) + (now - start) > schedule.group_seconds:
             break
-    return {
-        row: Cell(row, length, part, missing=missed[row].missing, reason=missed[row].reason)
-        if row in missed
-        else Cell(
-            row, length, part, tuple(r.seconds for r in rounds if r.seconds is not None),
-            tuple(r.peak_bytes for r in rounds if r.peak_bytes is not None),
-        )
-        for row, rounds in seen.items()
-    }  # fmt: skip
+    return {row: _cell(row, length, part, rounds) for row, rounds in seen.items()}
+
+
+def _cell(row: str, length: int, part: Part, rounds: Sequence[Round]) -> Cell:
+    if rounds[-1].missing:
+        return Cell(row, length, part, missing=rounds[-1].missing, reason=rounds[-1].reason)
+    seconds = tuple(r.seconds for r in rounds if r.seconds is not None)
+    return Cell(row, length, part, seconds, tuple(r.peak_bytes for r in rounds if r.peak_bytes is not None))
 
 
 def step(config: ClassifierConfig, length: int, part: Part, work: Work) -> Step:
-    """A step of the classifier on random tokens [B, N]; on a GPU it ends when its work is done."""
+    """A step of the classifier on random tokens [B, N]; on a GPU the step waits for its work."""
     import torch
 
     from transnormer_lib.models.classifier import build_classifier
@@ -182,7 +171,7 @@ def step(config: ClassifierConfig, length: int, part: Part, work: Work) -> Step:
         with half:
             loss = model(ids_BN, targets_B=targets_B)
         loss.backward()
-        clip(weights, work.optimizer, loss.detach())  # by value in this recipe, for which no norm is read
+        clip(weights, work.optimizer, loss.detach())  # this recipe clips by value, which reads no norm
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         wait()
@@ -195,21 +184,21 @@ def _in_processes(device: str) -> bool:
 
 
 def memory_limit(device: str, memory_bytes: int) -> str:
-    """In words, beyond how much memory a step has no value; ``memory_bytes`` is what :class:`Limits` asks for."""
+    """The memory limit of a step in words; ``memory_bytes`` as in :class:`Limits`."""
     if not memory_bytes:
         return "the machine's memory"
     if device == "cpu" and not _in_processes(device):
-        return "the machine's memory (no limit of ours applies: a CPU's is set under Linux alone)"
+        return "the machine's memory (no limit of ours applies: on a CPU it needs Linux)"
     return f"{memory_bytes / 1e9:g} GB"
 
 
 def speed_unit(device: str) -> str:
-    """What the speeds are: on a CPU under Linux the seconds are those that the processor spends on the step."""
+    """The unit of speed: on a CPU under Linux, seconds are the CPU time of the step."""
     return f"steps per second{_clock(device)}"
 
 
 def time_unit(device: str) -> str:
-    """What a step takes, by the same clock."""
+    """The unit of a step's time, by the same clock."""
     return f"milliseconds{_clock(device)} per step"
 
 
@@ -222,10 +211,10 @@ def measure_all(
 ) -> list[Cell]:
     """Measure every model, given by row and length, in both parts.
 
-    On a CPU under Linux each round of a cell is a process of its own, forked from one that holds nothing but the
-    libraries and computes on one thread, and memory is limited. On a GPU all is measured here, after one step of every
-    row in both parts that is not timed, and the limit is the allocator's. Elsewhere memory is neither measured nor
-    limited.
+    - On a CPU under Linux each round of a cell runs in its own process with one thread, forked from a process that
+      holds only the libraries, and memory is limited.
+    - On a GPU everything runs here, after one untimed step of every row in both parts; the allocator sets the limit.
+    - Elsewhere memory is neither measured nor limited.
     """
     if _in_processes(work.device):
         return _in_bench_process(models, work, schedule, limits)
@@ -237,16 +226,21 @@ def measure_all(
 
 
 def _warm_up(models: Mapping[tuple[str, int], ClassifierConfig], work: Work, limits: Limits) -> None:
-    # A process's first steps on a GPU load libraries and compile kernels, for seconds: the first row's round would be
-    # no measurement, and a group's time would be up before its second one.
-    shortest = min((length for _, length in models), default=0)
-    for (_, length), config in models.items():
-        for part in PARTS if length == shortest else ():
+    # A process's first steps on a GPU load libraries and compile kernels for seconds, which would spoil the first row's
+    # round and use up the group's time.
+    for config, length in _shortest(models):
+        for part in PARTS:
             try:
                 step(config, length, part, work)()
             except Exception as error:
-                if out_of_memory(error, limits) is None:  # if it was memory, the row's own round will say so
+                if out_of_memory(error, limits) is None:  # the row's own round reports a lack of memory
                     raise
+
+
+def _shortest(models: Mapping[tuple[str, int], ClassifierConfig]) -> list[tuple[ClassifierConfig, int]]:
+    """The models at the shortest length, with that length."""
+    shortest = min((length for _, length in models), default=0)
+    return [(config, length) for (_, length), config in models.items() if length == shortest]
 
 
 def _all_turns(
@@ -262,26 +256,16 @@ def _all_turns(
 
 
 def _in_bench_process(*arguments: Any) -> list[Cell]:
-    # A notebook's own process has threads and sockets, which do not survive a fork. This one is started afresh.
-    context = get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_bench, args=(theirs, *arguments))
-    process.start()
-    theirs.close()
-    try:
-        outcome = ours.recv()
-    except EOFError:
-        process.join()
-        raise RuntimeError(f"the measuring process ended with status {process.exitcode}") from None
-    finally:
-        process.kill()
-        process.join()
-        process.close()
-        ours.close()
+    # A notebook's process has threads and sockets, which do not survive a fork, so a fresh process does the forking.
+    with forked_steps.piped_process("spawn", _bench, *arguments) as (pipe, process):
+        try:
+            outcome = pipe.recv()
+        except EOFError:
+            process.join()
+            raise RuntimeError(f"the measuring process ended with status {process.exitcode}") from None
     if isinstance(outcome, str):
         raise RuntimeError(outcome)
-    cells: list[Cell] = outcome
-    return cells
+    return list(outcome)
 
 
 def _bench(pipe: Connection, models: Any, work: Work, schedule: Schedule, limits: Limits) -> None:
@@ -289,20 +273,19 @@ def _bench(pipe: Connection, models: Any, work: Work, schedule: Schedule, limits
     from multiprocessing import parent_process
 
     import torch
-    import torch._dynamo  # which an optimiser imports when it is built: half a second and 100 MB, here once for all
+    import torch._dynamo  # building an optimiser imports it, half a second and 100 MB: once here instead of per fork
 
-    torch.set_num_threads(1)  # threads of this process would be missing in those forked from it
+    torch.set_num_threads(1)  # forked processes would lack the threads of this one
     try:
-        with torch.no_grad():  # modules that are imported on use, and code that runs once; gradients start threads
-            for (_, length), config in models.items():
-                if length == min(n for _, n in models):
-                    step(config, length, "inference", work)()
+        with torch.no_grad():  # loads what is imported on first use; without gradients, which would start threads
+            for config, length in _shortest(models):
+                step(config, length, "inference", work)()
         _settle_memory()
         notebook = parent_process()
 
         def one(make: Callable[[], Step]) -> Round:
             if notebook is None or not notebook.is_alive():
-                raise RuntimeError("nobody waits for the measurement any more")
+                raise RuntimeError("the process that asked for the measurement has ended")
             return measure(make, limits)
 
         pipe.send(_all_turns(models, work, schedule, one))
@@ -311,10 +294,10 @@ def _bench(pipe: Connection, models: Any, work: Work, schedule: Schedule, limits
 
 
 def _settle_memory() -> None:
-    # By default glibc gives freed memory back to the system within a step and fetches it anew, page by page, in amounts
-    # that hang on what was freed before: up to a third of a step. Here it keeps what it frees, as PyTorch's own
-    # allocator does on a GPU; only tensors above 32 MB still go back. What is free now would be used by the forked
-    # processes without counting as theirs, so that is given back first.
+    # By default glibc returns freed memory to the system within a step and fetches it again page by page, which takes
+    # up to a third of a step, depending on what was freed before. Here it keeps what it frees, as PyTorch's allocator
+    # does on a GPU; only tensors above 32 MB still go back. Memory that is free now is returned first, because forked
+    # processes would use it without counting it as theirs.
     import ctypes
     import gc
 
@@ -349,13 +332,7 @@ def _on_gpu(make: Callable[[], Step], limits: Limits) -> Round:
         torch.cuda.set_per_process_memory_fraction(min((before + limits.memory_bytes) / total, 1.0))
     torch.cuda.reset_peak_memory_stats()
     try:
-        seconds = timed(make(), limits)
-    except Exception as error:
-        if missed := out_of_memory(error, limits):
-            return missed
-        raise
+        found = _here(make, limits)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    if seconds > limits.step_seconds:
-        return limits.too_slow
-    return Round(seconds, torch.cuda.max_memory_allocated() - before)
+    return found if found.missing else replace(found, peak_bytes=torch.cuda.max_memory_allocated() - before)

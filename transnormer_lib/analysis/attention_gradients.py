@@ -1,34 +1,44 @@
 """Exact gradients of softmax, linear and normalised attention, one query at a time (Eq. 7-10, 47, 52, 58).
 
-The row index i of the paper is dropped: every quantity below belongs to one query, and a leading B batches
-independent cases. All formulas are written so that they are defined wherever the derivative is: the division
-by s_ik of Eq. 10 is kept only in the function that reproduces it as printed.
+The paper's symbols, with the row index i dropped because every quantity belongs to one query:
 
-Shapes: B cases, N keys, D features. `g` is the upstream gradient ∇_{O_i}L.
-A Jacobian's last two letters are (output, input), so jacobian_BNN[b, j, k] = ∂p_ij/∂s_ik.
-Left out: how large these gradients can get (`bounds`), and what they do along a path to zero (`growth`).
+- s_ij: score of key j, `s`;  p_ij: its attention weight;  φ: `kernel`;  q_i, k_j, v_j: `q`, `k`, `v`;
+- O_i: the output, o = Σ_j p_ij v_j;  T_i: what XNorm normalises, t = Σ_j s_ij v_j;  R = ∂o/∂t;
+- g = ∇_{O_i}L: the upstream gradient;  ε: `eps`.
+
+Shapes: B independent cases, N keys, D features. A Jacobian's last two letters are (output, input), so
+jacobian_BNN[b, j, k] = ∂p_ij/∂s_ik. The formulas are defined wherever the derivative is: only
+`jacobian_as_printed` divides by s_ik, as Eq. 10 does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from transnormer_lib.analysis.kernel_maps import KernelMap
 from transnormer_lib.attention.norms import layer_norm, rms_norm
+from transnormer_lib.checks import check_choice, check_positive
 
 Norm = Literal["rms", "rms-outside", "layer"]
 
 
 def check_norm(norm: str, eps: float) -> None:
-    """Refuse a normalisation that is not one of `Norm`, and an eps that is not positive."""
-    if norm not in get_args(Norm):
-        raise ValueError(f"norm={norm!r}: must be one of {', '.join(get_args(Norm))}")
-    if not eps > 0:
-        raise ValueError(f"eps={eps}: must be positive")
+    """Refuse a normalisation that is not a `Norm`, and an eps that is not positive."""
+    check_choice("norm", norm, Norm)
+    check_positive("eps", eps)
+
+
+def _eye(like: Tensor) -> Tensor:
+    """The identity matrix over the last axis of `like`."""
+    return torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
+
+
+def _outer(a: Tensor, b: Tensor) -> Tensor:
+    return a[..., :, None] * b[..., None, :]
 
 
 def scores(q_BD: Tensor, k_BND: Tensor, kernel: KernelMap) -> Tensor:
@@ -44,33 +54,29 @@ def linear_weights(s_BN: Tensor) -> Tensor:
 def jacobian_as_printed(s_BN: Tensor, f: Callable[[Tensor], Tensor], f_prime: Callable[[Tensor], Tensor]) -> Tensor:
     """Eq. 7 as printed, f′(s_ik)/f(s_ik) · (1{j=k} p_ij − p_ij p_ik), [B, N, N]; NaN where f(s_ik) = 0."""
     p_BN = f(s_BN) / f(s_BN).sum(-1, keepdim=True)
-    inner_BNN = torch.diag_embed(p_BN) - p_BN[..., :, None] * p_BN[..., None, :]
-    return (f_prime(s_BN) / f(s_BN))[..., None, :] * inner_BNN
+    return (f_prime(s_BN) / f(s_BN))[..., None, :] * (torch.diag_embed(p_BN) - _outer(p_BN, p_BN))
 
 
 def jacobian_softmax(s_BN: Tensor) -> Tensor:
     """∂p_ij/∂s_ik = 1{j=k} p_ij − p_ij p_ik for softmax (Eq. 8), [B, N, N]."""
     p_BN = s_BN.softmax(-1)
-    return torch.diag_embed(p_BN) - p_BN[..., :, None] * p_BN[..., None, :]
+    return torch.diag_embed(p_BN) - _outer(p_BN, p_BN)
 
 
 def jacobian_linear(s_BN: Tensor) -> Tensor:
     """∂p_ij/∂s_ik = (1{j=k} − p_ij) / Σ_l s_il, [B, N, N].
 
-    Equal to Eq. 10 wherever that is defined; needs only a non-zero sum, so zero and negative scores are fine.
+    Equal to Eq. 10 wherever Eq. 10 is defined. Needs only a non-zero sum, so scores may be zero or negative.
     """
     total_B11 = s_BN.sum(-1)[..., None, None]
-    eye_NN = torch.eye(s_BN.shape[-1], dtype=s_BN.dtype, device=s_BN.device)
-    return (eye_NN - linear_weights(s_BN)[..., :, None]) / total_B11
+    return (_eye(s_BN) - linear_weights(s_BN)[..., :, None]) / total_B11
 
 
 def jacobian_clamped(s_BN: Tensor, floor: float) -> Tensor:
     """∂p_ij/∂s_ik for p_ij = s_ij / max(Σ_k s_ik, floor), as released implementations divide, [B, N, N]."""
-    if not floor > 0:
-        raise ValueError(f"floor={floor}: must be positive")
-    eye_NN = torch.eye(s_BN.shape[-1], dtype=s_BN.dtype, device=s_BN.device)
+    check_positive("floor", floor)
     below_B11 = (s_BN.sum(-1) < floor)[..., None, None]
-    return torch.where(below_B11, eye_NN / floor, jacobian_linear(s_BN))
+    return torch.where(below_B11, _eye(s_BN) / floor, jacobian_linear(s_BN))
 
 
 def score_gradient_softmax(s_BN: Tensor, v_BND: Tensor, g_BD: Tensor) -> Tensor:
@@ -105,23 +111,20 @@ def jacobian_norm(t_BD: Tensor, norm: Norm, eps: float) -> Tensor:
     With ε outside the root the map is differentiable at t = 0 too: its Jacobian there is I/ε.
     """
     check_norm(norm, eps)
-    d = t_BD.shape[-1]
-    eye_DD = torch.eye(d, dtype=t_BD.dtype, device=t_BD.device)
+    d, eye_DD = t_BD.shape[-1], _eye(t_BD)
     if norm == "layer":
         t_BD = t_BD - t_BD.mean(-1, keepdim=True)
         eye_DD = eye_DD - 1 / d
     second_moment_B1 = t_BD.square().mean(-1, keepdim=True)
     if norm == "rms-outside":
-        # The clamp keeps 0/0 out at t = 0, where the outer product vanishes faster than the rms.
-        tiny = torch.finfo(t_BD.dtype).tiny
-        rms_B1 = second_moment_B1.clamp(min=tiny).sqrt()
+        # The clamp avoids 0/0 at t = 0, where the outer product vanishes faster than the rms.
+        rms_B1 = second_moment_B1.clamp(min=torch.finfo(t_BD.dtype).tiny).sqrt()
         unit_BD = t_BD / rms_B1
-        outer_BDD = unit_BD[..., :, None] * unit_BD[..., None, :] / d
         shrink_B1 = rms_B1 / (rms_B1 + eps)
-        return (eye_DD - shrink_B1[..., None] * outer_BDD) / (rms_B1 + eps)[..., None]
+        return (eye_DD - shrink_B1[..., None] * (_outer(unit_BD, unit_BD) / d)) / (rms_B1 + eps)[..., None]
     root_B1 = (second_moment_B1 + eps).sqrt()
     o_BD = t_BD / root_B1
-    return (eye_DD - o_BD[..., :, None] * o_BD[..., None, :] / d) / root_B1[..., None]
+    return (eye_DD - _outer(o_BD, o_BD) / d) / root_B1[..., None]
 
 
 def score_gradient_norm(s_BN: Tensor, v_BND: Tensor, g_BD: Tensor, norm: Norm, eps: float) -> Tensor:

@@ -1,23 +1,37 @@
 """How fast attention and training are on this machine: medians with their spread, and ratios measured in one run.
 
-Competitors take turns in every round, so that a drift of the machine meets them all. Nothing here is asserted: figures
-of one machine are no property of the code. Shapes: B batch, H heads, N length, D head_dim.
+Competitors take turns in every round, so a drift of the machine affects all of them. No test asserts the figures,
+because they are properties of the machine and not of the code. Shapes: B batch, H heads, N length, D head_dim.
 """
 
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import count
 from typing import Any
 
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from transnormer_lib import attention as mechanisms
 from transnormer_lib.analysis import cpu_costs
-from transnormer_lib.analysis.cpu_costs import HEAD_DIM, HEADS
-from transnormer_lib.models.config import Kind, Rotary
+from transnormer_lib.analysis.cpu_costs import HEAD_DIM, HEADS, attention_step
+from transnormer_lib.analysis.interleaved import interleaved
+from transnormer_lib.choices import Rotary
+from transnormer_lib.data.batches import IGNORE, causal_batches, masked_batches
+from transnormer_lib.data.corpora import load_text_corpus
+from transnormer_lib.models.architectures import architecture
+from transnormer_lib.models.config import Kind
+from transnormer_lib.models.flops import PREDICTED_SHARE
+from transnormer_lib.models.language_model import build_model
+from transnormer_lib.training.config import OptimizerConfig
+from transnormer_lib.training.optimisation import build_optimizer, clip, gradient_norms, gradients_of
 
 ATTENTION_LENGTHS = (512, 1024, 4096, 16384)
 MEMORY_LENGTHS = (4096, 16384, 65536)
 TRAINING_LENGTHS = (512, 1024, 2048, 4096, 8192)
-AIMS = {4096: 4.0, 16384: 15.0}  # NormAttention against softmax: how many times faster it should at least be
+AIMS = {4096: 4.0, 16384: 15.0}  # by length, the least speed-up of NormAttention over softmax
 _TOKENS_PER_STEP = 8192
 _PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
 
@@ -51,7 +65,7 @@ QUICK = {
 
 @dataclass(frozen=True)
 class Timing:
-    """One competitor at one length: seconds of every round, and how many times faster it is than the reference."""
+    """One competitor at one length: the seconds of every round, and its speed-up over the reference."""
 
     name: str
     length: int
@@ -65,7 +79,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Timings against a reference, and what else was measured, as lines of text and as plain values."""
+    """Timings against a reference, and further measurements as lines of text and as plain values."""
 
     title: str
     reference: str
@@ -87,9 +101,7 @@ class Benchmark:
 
 
 def _timings(steps: Mapping[str, Callable[[], object]], reference: str, length: int, rounds: int) -> list[Timing]:
-    from transnormer_lib.analysis.norm_speed import interleaved
-
-    seconds = interleaved(steps, rounds=rounds, repeats=1)
+    seconds = interleaved(steps, rounds=rounds)
     return [
         Timing(name, length, tuple(own), statistics.median(r / o for r, o in zip(seconds[reference], own, strict=True)))
         for name, own in seconds.items()
@@ -99,30 +111,25 @@ def _timings(steps: Mapping[str, Callable[[], object]], reference: str, length: 
 def attention(lengths: Sequence[int] | None = None, rounds: int = 5) -> Benchmark:
     """Forward and backward pass of causal attention, 8 heads of 64, float32, one sequence: against PyTorch's fused one.
 
-    Also the peak of the memory that NormAttention allocates, per token: constant where it is linear in the length; and
-    the ratios of ``cpu_costs``, at 4,096 tokens or the smallest of ``lengths``.
+    Also measures NormAttention's peak memory per token, constant if memory is linear in the length, and the ratios of
+    ``cpu_costs``, at 4,096 tokens or the smallest of ``lengths``.
     """
-    import torch
-
-    from transnormer_lib import attention as mechanisms
-
     timings: list[Timing] = []
     modules = {
         name: mechanisms.build(name, {"heads": HEADS, "head_dim": HEAD_DIM, "causal": True})
         for name in ("softmax", "norm", "linear", "diag")
     }
-
     for length in lengths or ATTENTION_LENGTHS:
-        steps = {name: cpu_costs.forward_and_backward(module, length) for name, module in modules.items()}
+        steps = {name: attention_step(module, length) for name, module in modules.items()}
         timings += _timings(steps, "softmax", length, rounds)
-    memory = {n: _peak_bytes(cpu_costs.forward_and_backward(modules["norm"], n)) / n for n in lengths or MEMORY_LENGTHS}
-    notes = [f"aim at {n:,}: norm {AIMS[n]:g} x" for n in AIMS if n in {t.length for t in timings}]
-    notes.append(
-        "memory of norm, forward and backward: "
-        + ", ".join(f"{per_token / 1024:.1f} KiB a token at {n:,}" for n, per_token in memory.items())
-    )
+    memory = {n: _peak_bytes(attention_step(modules["norm"], n)) / n for n in lengths or MEMORY_LENGTHS}
     costs = cpu_costs.ratios(min(lengths or (4096,)), rounds)
-    notes += [str(ratio) for ratio in costs]
+    per_length = ", ".join(f"{per_token / 1024:.1f} KiB a token at {n:,}" for n, per_token in memory.items())
+    notes = [
+        *(f"aim at {n:,}: norm {AIMS[n]:g} x" for n in AIMS if n in {t.length for t in timings}),
+        f"memory of norm, forward and backward: {per_length}",
+        *map(str, costs),
+    ]
     details = {"bytes_per_token": memory, "ratios": [asdict(ratio) | {"median": ratio.median} for ratio in costs]}
     threads = torch.get_num_threads()
     title = f"attention, causal, {HEADS} heads of {HEAD_DIM}, float32, forward + backward, {threads} thread(s)"
@@ -131,9 +138,6 @@ def attention(lengths: Sequence[int] | None = None, rounds: int = 5) -> Benchmar
 
 def _peak_bytes(step: Callable[[], object]) -> int:
     """The most memory that torch held at one time while ``step`` ran, from its allocator's own events."""
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         step()
     held = peak = 0
@@ -148,14 +152,11 @@ def _peak_bytes(step: Callable[[], object]) -> int:
 def training(lengths: Sequence[int] | None = None, rounds: int = 5, tokens: int = _TOKENS_PER_STEP) -> Benchmark:
     """One optimiser step of decoders of equal size (4 layers, width 256), ``tokens`` in it at every length.
 
-    Also, per length and architecture, tokens per second, the peak of the memory that a step allocates and the share of
-    a step that the input pipeline takes; and for the steps of the quick preset that share, the share of the operators'
-    time that goes into matrix products, and what the rest goes into.
+    Per length and architecture: tokens per second, a step's peak memory and the input pipeline's share of its time.
+    For the quick preset's steps: that share, the share of matrix products in the operators' time, and of the others.
     """
-    import torch
-
     timings: list[Timing] = []
-    throughput, notes = [], []
+    throughput, quick, notes = [], [], []
     names = ("vanilla", "linear", "transnormer-t1", "transnormer-t2")
     for length in lengths or TRAINING_LENGTHS:
         size = Size("decoder", 4, dim=256, heads=4, block_size=64, batch=max(tokens // length, 1), length=length)
@@ -166,29 +167,20 @@ def training(lengths: Sequence[int] | None = None, rounds: int = 5, tokens: int 
         for t in own:
             per_second, peak = size.batch * length / t.median, _peak_bytes(steps[t.name])
             share = batch_seconds / (batch_seconds + t.median)
-            throughput.append(
-                {
-                    "length": length,
-                    "name": t.name,
-                    "tokens_per_second": per_second,
-                    "peak_bytes": peak,
-                    "input_share": share,
-                }
-            )
+            row = {"length": length, "name": t.name, "tokens_per_second": per_second, "peak_bytes": peak}
+            throughput.append(row | {"input_share": share})
             notes.append(
                 f"{length:,} {t.name}: {per_second:,.0f} tokens/s, {peak / 2**20:,.0f} MiB,"
                 f" input pipeline {share:.2%} of a step"
             )
-    quick = []
     for title, (size, names) in QUICK.items():
         batch_seconds = _batch_seconds(size, rounds)
         for name in names:
             step = _median_seconds(_training_step(name, size), max(rounds, 3))
             reading = batch_seconds / (batch_seconds + step)
             share, costs = _matrix_share(name, size)
-            quick.append(
-                {"step": title, "name": name, "matrix_products": share, "others": costs, "input_share": reading}
-            )
+            row = {"step": title, "name": name, "matrix_products": share, "others": costs}
+            quick.append(row | {"input_share": reading})
             rest = ", ".join(f"{op.removeprefix('aten::')} {cost:.1%}" for op, cost in costs.items())
             notes.append(
                 f"quick step, {title}, {name}: input pipeline {reading:.2%};"
@@ -199,12 +191,7 @@ def training(lengths: Sequence[int] | None = None, rounds: int = 5, tokens: int 
 
 
 def _batch_seconds(size: Size, rounds: int) -> float:
-    """Median seconds in which the trainer's sampler makes a step's batch of the embedded text."""
-    from itertools import count
-
-    from transnormer_lib.data.batches import causal_batches, masked_batches
-    from transnormer_lib.data.corpora import load_text_corpus
-
+    """Median seconds in which the trainer's sampler makes one batch of the embedded text."""
     corpus = load_text_corpus("wikipedia", "bytes")
     tokens, number = corpus.tokens["train"], count()
     if size.kind == "decoder":
@@ -215,34 +202,13 @@ def _batch_seconds(size: Size, rounds: int) -> float:
 
 
 def _median_seconds(step: Callable[[], object], rounds: int) -> float:
-    """Of ``rounds`` calls, after one that is not counted."""
-    from transnormer_lib.analysis.norm_speed import interleaved
-
-    return statistics.median(interleaved({"": step}, rounds=rounds, repeats=1)[""])
+    return statistics.median(interleaved({"": step}, rounds=rounds)[""])
 
 
 def _training_step(name: str, size: Size) -> Callable[[], None]:
-    """What the trainer does in a step, on random tokens: forward, loss, backward, norms, clipping, AdamW."""
-    import torch
-
-    from transnormer_lib.data.batches import IGNORE
-    from transnormer_lib.models.architectures import architecture
-    from transnormer_lib.models.flops import PREDICTED_SHARE
-    from transnormer_lib.models.language_model import build_model
-    from transnormer_lib.training.config import OptimizerConfig
-    from transnormer_lib.training.optimisation import build_optimizer, clip, gradient_norms, gradients_of
-
-    config = architecture(
-        name,
-        kind=size.kind,
-        vocab_size=258,
-        max_length=size.length,
-        dim=size.dim,
-        heads=size.heads,
-        layers=size.layers,
-        block_size=size.block_size,
-        rotary=size.rotary,
-    )
+    """The trainer's step on random tokens: forward, loss, backward, norms, clipping, AdamW."""
+    shape = asdict(size) | {"vocab_size": 258, "max_length": size.length}
+    config = architecture(name, **{key: value for key, value in shape.items() if key not in ("batch", "length")})
     model, options = build_model(config, seed=0), OptimizerConfig(clip_norm=1.0)
     optimizer, parameters = build_optimizer(options, model), list(model.parameters())
     generator = torch.Generator().manual_seed(0)
@@ -261,21 +227,18 @@ def _training_step(name: str, size: Size) -> Callable[[], None]:
     return step
 
 
-def _matrix_share(name: str, size: Size, windows: int = 5) -> tuple[float, dict[str, float]]:
-    """Of a step on one thread: the share of matrix products in its operators' time, and of the ten costliest others.
+def _matrix_share(name: str, size: Size) -> tuple[float, dict[str, float]]:
+    """Shares of the operators' time in a step on one thread: of matrix products, and of the ten costliest others.
 
-    An operator's time is its median over ``windows``, each of one step: what interrupts one of them does not count.
+    An operator's time is its median over five steps, so one interruption does not count.
     """
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
     threads, seen = torch.get_num_threads(), []
     torch.set_num_threads(1)
     try:
         step = _training_step(name, size)
         for _ in range(3):
             step()
-        for _ in range(windows):
+        for _ in range(5):
             with profile(activities=[ProfilerActivity.CPU]) as profiler:
                 step()
             seen.append({event.key: event.self_cpu_time_total for event in profiler.key_averages()})

@@ -1,4 +1,4 @@
-"""Decoding token by token: whether it computes what the parallel form does, and what one more token costs.
+"""Decoding token by token: its difference from the parallel form, and the cost of one more token.
 
 Shapes: B sequences, N length, V vocabulary.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from transnormer_lib.checks import check_count
 from transnormer_lib.models.language_model import LanguageModel, ModelState
 
 
@@ -22,7 +23,7 @@ class StepCost:
     model: str
     position: int
     seconds: tuple[float, ...]  # one per round; each is the median over the round's steps
-    state_numbers: int  # numbers held between two tokens, per sequence, positions not counted
+    state_numbers: int  # numbers held between two tokens, per sequence, without positions
 
     @property
     def median(self) -> float:
@@ -33,14 +34,14 @@ class StepCost:
 def recurrent_difference(model: LanguageModel, ids_BN: Tensor) -> float:
     """Largest difference between the logits of the parallel form and of decoding, both in float64.
 
-    Decoding runs twice: from the empty state over all N tokens, and from the state after the first half, which
-    ``prefill`` makes. The model itself is left alone. Raises ValueError for fewer than two tokens.
+    Decoding runs twice: from the empty state over all N tokens, and from the state that ``prefill`` makes of the first
+    half. Works on a copy of the model. Raises ValueError for fewer than two tokens.
     """
     if ids_BN.ndim != 2 or ids_BN.shape[1] < 2:
         raise ValueError(f"ids_BN.shape={tuple(ids_BN.shape)}: must be [B, N] with N at least 2")
     exact = copy.deepcopy(model).double().eval()
     parallel_BNV = exact(ids_BN)
-    half, largest = ids_BN.shape[1] // 2, 0.0
+    half = ids_BN.shape[1] // 2
     logits_BV, after_half = exact.prefill(ids_BN[:, :half])
     largest = float((logits_BV - parallel_BNV[:, half - 1]).abs().max())
     for start, states in ((0, exact.initial_state(ids_BN.shape[0])), (half, after_half)):
@@ -51,7 +52,7 @@ def recurrent_difference(model: LanguageModel, ids_BN: Tensor) -> float:
 
 
 def state_numbers(states: ModelState, batch: int) -> int:
-    """Numbers per sequence in the states that are in use; a cache's spare room counts, since it takes memory."""
+    """Numbers per sequence in the states; a cache's spare room counts, because it takes memory."""
     return sum(tensor.numel() for state in states for tensor in state.values() if tensor.ndim) // batch
 
 
@@ -63,17 +64,22 @@ def step_costs(
     batch: int = 1,
     steps: int = 16,
     rounds: int = 5,
-    seed: int = 0,
 ) -> list[StepCost]:
-    """Measure every model at every position: read so many random tokens at once, then time single steps.
+    """Measure every model at every position: read ``position`` random tokens at once, then time single steps.
 
-    The models take turns in every round, so that a drift of the machine meets them all. Weights do not matter for
-    the cost. Raises ValueError without models or positions, for a number below one, and for a position that leaves a
-    model no room for the steps of all rounds.
+    The models take turns in every round, so a drift of the machine affects all of them. Raises ValueError without
+    models or positions, for a count below 1, and for a position that leaves a model no room for all steps.
     """
-    _check(models, positions, batch=batch, steps=steps, rounds=rounds)
+    if not models or not positions:
+        raise ValueError(f"models={list(models)}, positions={list(positions)}: needs at least one of each")
+    for name, value in (("batch", batch), ("steps", steps), ("rounds", rounds)):
+        check_count(name, value)
+    for name, model in models.items():
+        room = model.config.max_length - steps * rounds - 1
+        if max(positions) > room or min(positions) < 1:
+            raise ValueError(f"positions={list(positions)!r}: must be between 1 and {room} for {name!r}")
     costs = []
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     vocabulary = min(model.config.vocab_size for model in models.values())
     for position in positions:
         ids_BN = torch.randint(vocabulary, (batch, position), generator=generator)
@@ -92,17 +98,3 @@ def step_costs(
                 seconds[name].append(statistics.median(times))
         costs += [StepCost(name, position, tuple(seconds[name]), held[name]) for name in models]
     return costs
-
-
-def _check(models: Mapping[str, LanguageModel], positions: Sequence[int], **numbers: int) -> None:
-    if not models:
-        raise ValueError("models={}: needs at least one model")
-    if not positions:
-        raise ValueError("positions=[]: needs at least one position")
-    for name, value in numbers.items():
-        if value < 1:
-            raise ValueError(f"{name}={value!r}: must be at least 1")
-    for name, model in models.items():
-        room = model.config.max_length - numbers["steps"] * numbers["rounds"] - 1
-        if max(positions) > room or min(positions) < 1:
-            raise ValueError(f"positions={list(positions)!r}: must be between 1 and {room} for {name!r}")

@@ -1,16 +1,14 @@
 """Attention dilution: locally accumulated attention scores (Section 3.2, Figure 2, Appendix F).
 
-The score ``l(i, r, N)`` is the attention mass inside the neighbourhood of token i that covers the fraction r of the
-sequence. Appendix F draws its inverse: for each level P the fraction of the sequence that the neighbourhood must
-reach before it holds the mass P. A curve that rises steeply means local attention; the diagonal means that a token
-attends to everything alike.
+The paper's symbols: the score l(i, r, N) is the attention mass inside the neighbourhood of token i that covers the
+fraction r of the N tokens. Appendix F draws its inverse: for each level P the fraction r that the neighbourhood needs
+to hold the mass P. A steep curve means local attention; the diagonal means equal attention to everything.
 
-The two differ in what is averaged over the tokens. Section 3.2 means l at a fixed r; Appendix F, which drew the figure,
-averages the r that is needed at a fixed level P. The area under the curve is the same either way, up to the steps of
-the levels; the shape is not where tokens differ. Everything here follows Appendix F.
+Section 3.2 averages l over the tokens at a fixed r; Appendix F, which drew Figure 2, averages r at a fixed P. Both
+curves have the same area, up to the steps of the levels, but different shapes where tokens differ. This module
+follows Appendix F: :func:`neighbourhood_sizes` is the vectorised form, and :func:`appendix_f` transcribes the printed
+pseudocode to prove the two equal, as printed or with :data:`REPAIRS`.
 
-:func:`neighbourhood_sizes` is the vectorised form; :func:`appendix_f` transcribes the printed pseudocode, as printed
-or with the repairs listed in :data:`REPAIRS`, and exists to prove the two equal.
 Shapes: n queries, m keys, P levels; leading dimensions (batch, heads, layers) are free.
 """
 
@@ -20,8 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from transnormer_lib.checks import check_count
+
 LEVELS = 100  # Appendix F's num
-_ROUNDING = 1e-2  # what rounding may add to a row's sum; weights in half precision are the roughest
+_ROUNDING = 1e-2  # allowed excess of a row's sum; half-precision weights round most
 
 REPAIRS = (
     "The turn passes to the other side when one side is exhausted; as printed the loop then never ends.",
@@ -33,14 +33,14 @@ REPAIRS = (
 
 
 class DoesNotEnd(RuntimeError):
-    """The pseudocode as printed made more steps than any window needs: it would loop for ever."""
+    """The pseudocode as printed made more steps than any window needs, so it would loop forever."""
 
 
 def appendix_f(w_nm: Tensor, *, repaired: bool, levels: int = LEVELS) -> Tensor:
     """Appendix F's loop on one attention matrix [n, m]; returns the mean neighbourhood per level, [levels].
 
-    ``repaired=False`` follows the page (and raises :class:`DoesNotEnd` where it would hang); ``repaired=True``
-    applies :data:`REPAIRS` and nothing else. Reference code: a Python loop over tokens.
+    ``repaired=False`` follows the page and raises :class:`DoesNotEnd` where it would hang; ``repaired=True`` applies
+    :data:`REPAIRS` and nothing else.
     """
     n, m = w_nm.shape
     level = torch.linspace(0, 1, levels, dtype=torch.float64)
@@ -58,25 +58,18 @@ def appendix_f(w_nm: Tensor, *, repaired: bool, levels: int = LEVELS) -> Tensor:
             moves += 1
             if moves > 4 * m:
                 raise DoesNotEnd(f"row {i} of {n}: the window stopped growing at l={left}, r={right}")
-            if to_right:
-                if right != right_end:
-                    mass += row[right].item()
-                    right = min(right_end, right + 1)
-                    to_right = False
-                elif repaired:
-                    to_right = False
-            else:
-                if left != left_end:
-                    mass += row[left].item()
-                    left = max(left_end, left - 1)
-                    to_right = True
-                elif repaired:
-                    to_right = True
-                if not repaired:
-                    length = min(right - left + 1, m)
+            leftward = not to_right
+            if to_right and right != right_end:
+                mass, right, to_right = mass + row[right].item(), min(right_end, right + 1), False
+            elif leftward and left != left_end:
+                mass, left, to_right = mass + row[left].item(), max(left_end, left - 1), True
+            elif repaired:
+                to_right = leftward
             if repaired:
                 length = right - left - 1
-        # The whole row is inside the window: levels it reaches count m, as do those that rounding leaves open.
+            elif leftward:
+                length = min(right - left + 1, m)
+        # The window holds the whole row. The levels left need m tokens, even if rounding keeps the mass below them.
         count[j:] = m
         count[0] = 0
         total += count
@@ -84,46 +77,35 @@ def appendix_f(w_nm: Tensor, *, repaired: bool, levels: int = LEVELS) -> Tensor:
 
 
 def _outward_order(n: int, m: int) -> Tensor:
-    """For each query i the keys in the order in which Appendix F's window takes them in, [n, m].
+    """For each query i, the keys in the order in which Appendix F's window adds them, [n, m].
 
-    The window starts at i mod m and grows to the left and to the right in turn, left first; once a side is
-    exhausted, the other goes on. That is the order by distance, the left one first at equal distance.
+    The window starts at i mod m and grows left and right in turn, so keys are ordered by distance, left before right.
     """
-    centre = (torch.arange(n) % m)[:, None]
-    key = torch.arange(m)[None, :]
+    centre, key = (torch.arange(n) % m)[:, None], torch.arange(m)
     return torch.argsort(2 * (key - centre).abs() + (key > centre), dim=-1)
 
 
 def neighbourhood_sizes(w: Tensor, levels: int = LEVELS) -> Tensor:
-    """Mean fraction of the sequence that must be taken in around a token to hold each mass level.
+    """Appendix F's curve (its x-axis): the mean fraction of the sequence that a token needs to hold each mass level.
 
-    Args:
-        w: attention weights [..., n, m], finite, not negative, rows summing to at most 1.
-        levels: how many levels P = 0, 1/(levels-1), …, 1.
-
-    Returns:
-        float64 [..., levels], averaged over the n queries: Appendix F's curve (its x-axis). A row whose mass stays
-        below a level, an empty row above all, counts as needing the whole sequence.
-
-    Raises:
-        ValueError: ``w`` has fewer than two dimensions, entries that are no weights, or rows of more than 1;
-            ``levels`` is below 2.
+    ``w`` are attention weights [..., n, m], finite, not negative, with row sums of at most 1; the levels are
+    P = 0, 1/(levels-1), …, 1. Returns float64 [..., levels], averaged over the n queries. A row whose mass stays below
+    a level, for example an empty row, needs the whole sequence. Raises ValueError for other weights or fewer levels.
     """
+    check_count("levels", levels, least=2)
     if w.ndim < 2:
         raise ValueError(f"w.shape={tuple(w.shape)}: needs at least the two dimensions [n, m]")
-    if levels < 2:
-        raise ValueError(f"levels={levels!r}: must be at least 2, the levels 0 and 1")
     if not bool(w.isfinite().all()):
-        raise ValueError("w: holds entries that are not finite; weights must be numbers")
+        raise ValueError("w: has entries that are not finite; weights must be numbers")
     if bool((w < 0).any()):
         raise ValueError(f"w: smallest entry {w.min().item():.3g}; weights must not be negative")
     if bool((w.double().sum(-1) > 1 + _ROUNDING).any()):
-        raise ValueError(f"w: largest sum of a row {w.double().sum(-1).max().item():.6g}; must not exceed 1")
+        raise ValueError(f"w: largest row sum {w.double().sum(-1).max().item():.6g}; must not exceed 1")
     n, m = w.shape[-2:]
     order = _outward_order(n, m).to(w.device).expand(w.shape)
     mass = torch.cumsum(torch.gather(w.double(), -1, order), dim=-1)
     level = torch.linspace(0, 1, levels, dtype=torch.float64, device=w.device)
-    # The size of the first window whose mass reaches the level; m where rounding keeps the whole row below it.
+    # The first window whose mass reaches the level; m where rounding keeps the whole row below the level.
     size = torch.searchsorted(mass, level.expand(*mass.shape[:-1], levels).contiguous()) + 1
     size = size.clamp(max=m).double()
     size[..., 0] = 0
@@ -134,18 +116,15 @@ def area_under_curve(sizes: Tensor) -> Tensor:
     """Area under the curve of accumulated score (y) against neighbourhood (x), from [..., P] sizes to [...].
 
     Figure 2 puts the level on the y-axis, so the area is one minus the mean neighbourhood over the levels
-    (trapezoids). Attention of n tokens to themselves alone, one token at every level, comes to just above 1 - 1/n:
-    areas at different lengths do not compare.
+    (trapezoids). If n tokens attend only to themselves the area is just above 1 - 1/n, so areas at different lengths
+    are not comparable.
     """
-    levels = sizes.shape[-1]
-    return 1.0 - torch.trapezoid(sizes, dx=1.0 / (levels - 1), dim=-1)
+    return 1.0 - torch.trapezoid(sizes, dx=1.0 / (sizes.shape[-1] - 1), dim=-1)
 
 
 def uniform_weights(n: int, *, causal: bool) -> Tensor:
     """Complete dilution: every visible key has the same weight; float64 [n, n]."""
-    visible = torch.ones(n, n, dtype=torch.float64)
-    if causal:
-        visible = visible.tril()
+    visible = torch.ones(n, n, dtype=torch.float64).tril(0 if causal else n)
     return visible / visible.sum(-1, keepdim=True)
 
 
@@ -156,7 +135,7 @@ class Locality:
     sizes: np.ndarray  # [layers, levels] mean neighbourhood per level
     areas: np.ndarray  # [layers] area under each layer's curve
     maps: np.ndarray  # [layers, n, n] attention of the first sequence, averaged over heads
-    empty_rows: float  # share of rows without any weight (ReLA may rectify all of them); they count as diluted
+    empty_rows: float  # share of rows without any weight (ReLA may rectify all); they need the whole sequence
 
     @property
     def mean_sizes(self) -> np.ndarray:
@@ -168,18 +147,18 @@ class Locality:
         return float(self.areas.mean())
 
     def early_area(self) -> float:
-        """The same over the first half of the layers, the paper's early stage."""
+        """:attr:`area` over the first half of the layers, the paper's early stage."""
         return float(self.areas[: max(len(self.areas) // 2, 1)].mean())
 
     def late_area(self) -> float:
-        """The same over the second half of the layers."""
+        """:attr:`area` over the second half of the layers."""
         return float(self.areas[len(self.areas) // 2 :].mean())
 
 
 def model_locality(model: torch.nn.Module, input_ids_BN: Tensor) -> Locality:
-    """Measure a :class:`~transnormer_lib.models.language_model.LanguageModel` on sequences [B, N].
+    """The locality of a :class:`~transnormer_lib.models.language_model.LanguageModel` on sequences [B, N].
 
-    The weights of all layers, [B, H, N, N] each, are in memory at once.
+    Holds the weights of all layers, [B, H, N, N] each, in memory at once.
     """
     was_training = model.training
     model.eval()
@@ -192,30 +171,25 @@ def model_locality(model: torch.nn.Module, input_ids_BN: Tensor) -> Locality:
     finally:
         model.train(was_training)
     stacked = torch.stack(sizes)
-    return Locality(
-        stacked.numpy(),
-        area_under_curve(stacked).numpy(),
-        torch.stack(maps).float().numpy(),
-        float(np.mean(empty)),
-    )
+    layer_maps = torch.stack(maps).float().numpy()
+    return Locality(stacked.numpy(), area_under_curve(stacked).numpy(), layer_maps, float(np.mean(empty)))
 
 
 def curve_distance(a: Locality, b: Locality) -> float:
-    """Mean |r_a - r_b| over layers and levels: how unlike two models' curves are, layer by layer."""
+    """Mean |r_a - r_b| over layers and levels: how much two models' curves differ, layer by layer."""
     return float(np.abs(a.sizes - b.sizes).mean())
 
 
 @torch.no_grad()
-def leak_between_blocks(model: torch.nn.Module, length: int, seed: int = 0) -> float:
-    """How much of one block's input reaches another block through a model's DiagAttention layers: exactly 0 if none.
+def leak_between_blocks(model: torch.nn.Module, length: int) -> float:
+    """The largest change that one block's input causes outside the block in a DiagAttention layer; 0 means no leak.
 
-    Every DiagAttention layer gets random inputs [1, ``length``, D] twice, the second time with one block replaced, in
-    the implementation that trains. The result is the largest change of an output outside that block.
+    Every DiagAttention layer of ``model`` runs on random inputs [1, ``length``, D], then again with one block
+    replaced, in the implementation that trains.
     """
     from transnormer_lib.attention import DiagAttention, MultiHeadAttention
 
-    generator = torch.Generator().manual_seed(seed)
-    largest = 0.0
+    generator, largest = torch.Generator().manual_seed(0), 0.0
     for layer in model.modules():
         if not isinstance(layer, MultiHeadAttention) or not isinstance(layer.attention, DiagAttention):
             continue

@@ -1,7 +1,7 @@
-"""A step of a model timed in a process of its own, under limits on memory and on time: what does not fit ends alone.
+"""Times a step of a model in its own process, under limits on memory and time.
 
-The process is forked for one round and ends with it. Every round so starts from the same memory, and a step beyond a
-limit costs nothing but its own value. For Linux: memory is read from ``/proc`` and limited by ``RLIMIT_DATA``.
+Each round forks a new process, so every round starts from the same memory, and a step beyond a limit loses only its own
+value. Linux only: memory is read from ``/proc`` and limited by ``RLIMIT_DATA``.
 """
 
 import os
@@ -11,50 +11,52 @@ import statistics
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from transnormer_lib.checks import check_count, check_positive
 
 Step = Callable[[], object]
 Missing = Literal["", "memory", "time"]
 
-_BUILD_SECONDS = 120.0  # to build a model; it takes milliseconds, so this only ends a process that hangs
-_PATIENCE = 10.0  # seconds on the clock for each of the processor, after which a step that hangs is ended
-_LOOK_EVERY = 0.05  # seconds
+_BUILD_SECONDS = 120.0  # to build a model; building takes milliseconds, so this ends only a process that hangs
+_PATIENCE = 10.0  # allowed wall seconds per CPU second
+_POLL_SECONDS = 0.05
 _PR_SET_PDEATHSIG = 1  # of prctl, from the kernel's prctl.h
-# How PyTorch, the C++ library, NumPy and the system say that memory has run out.
+# How PyTorch, the C++ library, NumPy and the system report that memory has run out.
 _NO_MEMORY = re.compile(r"can(no|')t allocate memory|bad_alloc|out of memory|unable to allocate", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When a round has measured enough, and when a step is given up. Raises ValueError for values out of range."""
+    """When a round ends and when a step is abandoned. Raises ValueError for values out of range."""
 
-    repeats: int  # timed steps of a round, at most
-    round_seconds: float  # after so long no further step of the round is timed
-    long_step_seconds: float  # a first step that takes so long is no warm-up: it is the round's only one
-    step_seconds: float  # a step that takes longer is given up
+    repeats: int  # at most so many timed steps per round
+    round_seconds: float  # no further step starts once the timed steps have taken this long
+    long_step_seconds: float  # a first step this long is not a warm-up but the round's only step
+    step_seconds: float  # a step that takes longer is abandoned
     memory_bytes: int = 0  # beyond what the process holds before the model is built; 0: no limit
 
     def __post_init__(self) -> None:
         for name in ("repeats", "round_seconds", "long_step_seconds", "step_seconds"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}={getattr(self, name)!r}: must be greater than 0")
-        if self.memory_bytes < 0:
-            raise ValueError(f"memory_bytes={self.memory_bytes!r}: must not be negative; 0 is no limit")
+            check_positive(name, getattr(self, name))
+        check_count("memory_bytes", self.memory_bytes, least=0)
 
     @property
     def too_slow(self) -> "Round":
-        """What a round is whose step was given up."""
+        """The round of an abandoned step."""
         return Round(missing="time", reason=f"a step takes more than {self.step_seconds:g} seconds")
 
 
 @dataclass(frozen=True)
 class Round:
-    """What one round found: seconds of a step and the peak of memory, or what was missing and why."""
+    """The result of one round: seconds of a step and peak memory, or what was missing and why."""
 
     seconds: float | None = None
     peak_bytes: int | None = None
@@ -68,7 +70,7 @@ def timed(
     after_first: Callable[[], object] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Seconds of a step: the median of the timed ones, after a first one that warms up, unless that is long itself."""
+    """Median seconds of the timed steps after one warm-up step, or the seconds of the first step if it is long."""
     began = clock()
     step()
     first = clock() - began
@@ -84,32 +86,26 @@ def timed(
 
 
 def out_of_memory(error: BaseException, limits: Limits) -> Round | None:
-    """What a round is whose step ended with ``error``, if that says that memory ran out; else None."""
+    """The round of a step that raised ``error``, if memory ran out; else None."""
     if not (isinstance(error, MemoryError) or _NO_MEMORY.search(str(error))):
         return None
     limit = f" within {limits.memory_bytes / 1e9:g} GB" if limits.memory_bytes else ""
-    return Round(missing="memory", reason=f"memory could not be had{limit}")
+    return Round(missing="memory", reason=f"out of memory{limit}")
 
 
-def measure(make: Callable[[], Step], limits: Limits) -> Round:
-    """One round of the step that ``make`` builds, in a forked process of one thread.
-
-    The seconds are those that the processor spends on the step, in which other programs on it have no part.
-    The peak is of private memory beyond what the process held before ``make``: weights, gradients, the optimiser's
-    state, activations, and what the allocator keeps beside them. A step beyond a limit, and a process that the system
-    kills, is a :class:`Round` with a reason. Raises RuntimeError for any other error there, with the traceback, and
-    for any other signal that ends the process, with its name. The process ends with this one, however this one ends.
-    """
-    context = get_context("fork")
+@contextmanager
+def piped_process(
+    method: Literal["fork", "spawn"], target: Callable[..., object], *arguments: object
+) -> Iterator[tuple[Connection, BaseProcess]]:
+    """A process that runs ``target(pipe, *arguments)``, and our end of the pipe; killed on leaving the context."""
+    context: Any = get_context(method)
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(theirs, make, limits, os.getpid()), daemon=True)
+    # A daemon may not have children, which the spawned process forks.
+    process = context.Process(target=target, args=(theirs, *arguments), daemon=method == "fork")
     process.start()
     theirs.close()
     try:
-        return _listen(ours, limits, process.pid or 0)
-    except EOFError:
-        process.join()
-        return _ended_by(-(process.exitcode or 0))
+        yield ours, process
     finally:
         process.kill()
         process.join()
@@ -117,12 +113,36 @@ def measure(make: Callable[[], Step], limits: Limits) -> Round:
         ours.close()
 
 
+def measure(make: Callable[[], Step], limits: Limits) -> Round:
+    """One round of the step that ``make`` builds, in a forked process of one thread.
+
+    Seconds are CPU time, so other programs do not count. The peak is private memory beyond what the process held before
+    ``make``: weights, gradients, optimiser state, activations, and the allocator's reserve.
+
+    A step beyond a limit, or a process that the system kills, gives a :class:`Round` with a reason. Raises RuntimeError
+    for any other error, with its traceback, and for any other signal, with its name. The child dies with its parent,
+    even if the parent is killed.
+    """
+    with piped_process("fork", _child, make, limits, os.getpid()) as (pipe, process):
+        try:
+            return _listen(pipe, limits, process.pid or 0)
+        except EOFError:
+            process.join()
+            status = process.exitcode or 0
+    if status >= 0:
+        raise RuntimeError(f"a step's process exited without a result, with status {status}")
+    name = signal.Signals(-status).name
+    if -status != signal.SIGKILL:
+        raise RuntimeError(f"a step's process was ended by {name}")
+    return Round(missing="memory", reason=f"its process was ended by {name}, as the system does when memory runs out")
+
+
 def _listen(pipe: Connection, limits: Limits, pid: int) -> Round:
     allowed = _BUILD_SECONDS
     began, worked = time.monotonic(), 0.0
     while True:
-        # Looked after from here: a timer in the process would make its own clock coarse.
-        while not pipe.poll(_LOOK_EVERY):
+        # The parent checks the limits, because a timer in the child would make the child's clock coarse.
+        while not pipe.poll(_POLL_SECONDS):
             if _processor_seconds(pid) - worked > allowed or time.monotonic() - began > _PATIENCE * allowed:
                 return limits.too_slow
         said, value = pipe.recv()
@@ -131,18 +151,15 @@ def _listen(pipe: Connection, limits: Limits, pid: int) -> Round:
             allowed = limits.step_seconds
         elif said == "first":
             allowed = (limits.repeats + 1) * limits.step_seconds
-        elif said == "memory":
-            missed: Round = value
-            return missed
         elif said == "error":
             raise RuntimeError(f"a step failed in its process:\n{value}")
         else:
-            seconds, peak_bytes = value
-            return limits.too_slow if seconds > limits.step_seconds else Round(seconds, peak_bytes)
+            found: Round = value
+            return found
 
 
 def _processor_seconds(pid: int) -> float:
-    """Of a process, in steps of some milliseconds; zero where it has ended."""
+    """CPU seconds of a process, in steps of some milliseconds; zero if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -151,61 +168,46 @@ def _processor_seconds(pid: int) -> float:
     return (user + system) / os.sysconf("SC_CLK_TCK")
 
 
-def _ended_by(number: int) -> Round:
-    if number <= 0:
-        raise RuntimeError(f"a step's process ended without a word, with status {-number}")
-    name = signal.Signals(number).name
-    if number != signal.SIGKILL:
-        raise RuntimeError(f"a step's process was ended by {name}")
-    return Round(missing="memory", reason=f"its process was ended by {name}, as the system does when memory runs out")
-
-
 def _child(pipe: Connection, make: Callable[[], Step], limits: Limits, parent: int) -> None:
     try:
-        _end_with(parent)
-        before = _private_bytes()
+        _die_with(parent)
+        before = _status()["RssAnon"]
         if limits.memory_bytes:
             _limit_memory(limits.memory_bytes)
         step = make()
         pipe.send(("built", None))
         seconds = timed(step, limits, lambda: pipe.send(("first", None)), clock=time.process_time)
-        pipe.send(("measured", (seconds, max(_peak_private_bytes() - before, 0))))
+        now = _status()
+        # The kernel keeps the peak of all resident pages. File pages, the code of libraries, never become fewer.
+        peak = now["VmHWM"] - now["RssFile"] - now["RssShmem"]
+        found = limits.too_slow if seconds > limits.step_seconds else Round(seconds, max(peak - before, 0))
+        pipe.send(("round", found))
     except BaseException as error:
         missed = out_of_memory(error, limits)
-        pipe.send(("memory", missed) if missed else ("error", traceback.format_exc()))
+        pipe.send(("round", missed) if missed else ("error", traceback.format_exc()))
 
 
-def _end_with(parent: int) -> None:
-    # A parent that is killed can end nothing any more, and a step may have minutes to go. The kernel sees to it.
+def _die_with(parent: int) -> None:
+    # A killed parent cannot end its child, and a step may run for minutes, so the kernel ends the child.
     if sys.platform != "linux":
         return
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:  # it ended before the kernel was asked
+    if os.getppid() != parent:  # the parent ended before prctl
         os._exit(1)
 
 
 def _status() -> dict[str, int]:
-    """The process's memory in bytes, by the kernel's names."""
+    """The process's memory in bytes, by the kernel's names for it."""
     lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
     pairs = [line.split(":") for line in lines if line.endswith(" kB")]
     return {name: 1024 * int(value.split()[0]) for name, value in pairs}
-
-
-def _private_bytes() -> int:
-    return _status()["RssAnon"]
-
-
-def _peak_private_bytes() -> int:
-    # The kernel keeps the peak of all resident pages. Those of files, the code of the libraries, only become more.
-    now = _status()
-    return now["VmHWM"] - now["RssFile"] - now["RssShmem"]
 
 
 def _limit_memory(more: int) -> None:
     import resource
 
     limit, hard = _status()["VmData"] + more, resource.getrlimit(resource.RLIMIT_DATA)[1]
-    # The hard limit may be set from outside, and is nothing to lift or to lower.
+    # An outside hard limit stays as it is.
     resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))

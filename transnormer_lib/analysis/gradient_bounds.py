@@ -1,52 +1,42 @@
 """Section 3.1 and Appendix D by construction: formulas against autograd, and the points a proof names.
 
-Where `bound_search` looks for counter-examples, this file builds them: the points of Appendix C that make
-∂p/∂s exceed any M, the values for which Eq. 50's limit fails, the terms that Eq. 53 and Eq. 55 misprint.
-Every number here comes from automatic differentiation of the plain definition in float64 (float32 where the
-name says so); the closed forms of `attention_gradients` are what it is compared with.
+`bound_search` looks for counter-examples; this file builds them: the points of Appendix C that make ∂p/∂s exceed
+any M, the values for which Eq. 50's limit fails, the misprinted terms of Eq. 53 and Eq. 55. Every number comes
+from automatic differentiation of the plain definition in float64 (`rounded_query_gradient` takes a dtype) and checks
+the closed forms of `attention_gradients`.
 
-Shapes: N keys, D features; one query unless a name says otherwise.
+The paper's symbols are those of `attention_gradients`, and: ε the size of the scores, `epsilon` (`eps` is that of the
+norms); M the threshold to exceed; x₀ = φ(q) = φ(k_j) the features of Eq. 23; c₁, c₂, c₃ of Eq. 40; h(X) the
+largest row norm. Shapes: N keys, D features, one query.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import get_args
 
 import torch
 from torch import Generator, Tensor
+from torch.autograd.functional import jacobian as autograd_jacobian  # [*output, *input]
 
 from transnormer_lib.analysis import attention_gradients as gradients
 from transnormer_lib.analysis.attention_gradients import Norm
+from transnormer_lib.analysis.bound_search import filled
 from transnormer_lib.analysis.bounds_matrix import h, upstream_gradient
 from transnormer_lib.analysis.kernel_maps import KERNELS, ONE_PLUS_ELU_AS_COMPUTED, KernelMap
-
-Map = Callable[[Tensor], Tensor]
-
-
-def autograd_jacobian(function: Map, x: Tensor) -> Tensor:
-    """∂function(x)/∂x by reverse mode, shape [*output, *input]."""
-    return torch.autograd.functional.jacobian(function, x)
-
-
-def _softmax(s: Tensor) -> Tensor:
-    return s.softmax(-1)
-
-
-# --- closed forms against autograd -------------------------------------------------------------------------
+from transnormer_lib.checks import check_count, check_positive
 
 
 def formula_errors(trials: int, n: int, d: int, eps: float, generator: Generator) -> dict[str, float]:
     """Largest error of each closed form against autograd over `trials` random cases.
 
-    Relative to the largest entry of the Jacobian or gradient it belongs to. Scores of linear attention are
-    positive here, as Eq. 10 divides by them; `eps` is that of the norms.
+    Errors are relative to the largest entry of the Jacobian or gradient. Scores of linear attention are positive
+    here, because Eq. 10 divides by them.
     """
-    if trials < 1:
-        raise ValueError(f"trials={trials}: must be at least 1")
+    check_count("trials", trials)
     worst: dict[str, float] = {}
     for _ in range(trials):
         s, t, g = (torch.randn(size, generator=generator, dtype=torch.float64) for size in (n, d, d))
@@ -59,18 +49,21 @@ def formula_errors(trials: int, n: int, d: int, eps: float, generator: Generator
 
 def _weight_pairs(s: Tensor, v: Tensor, g: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
     """(name, closed form, autograd) for softmax on scores s and for linear attention on e^s."""
-    automatic = autograd_jacobian(_softmax, s)
+    automatic = autograd_jacobian(lambda x: x.softmax(-1), s)
     yield "Eq. 7, softmax", gradients.jacobian_as_printed(s[None], torch.exp, torch.exp)[0], automatic
     yield "Eq. 8", gradients.jacobian_softmax(s[None])[0], automatic
-    automatic = autograd_jacobian(lambda x: _softmax(x) @ v @ g, s)
+    automatic = autograd_jacobian(lambda x: x.softmax(-1) @ v @ g, s)
     yield "Eq. 47, softmax", gradients.score_gradient_softmax(s[None], v[None], g[None])[0], automatic
     s = s.exp()
     automatic = autograd_jacobian(gradients.linear_weights, s)
-    printed = gradients.jacobian_as_printed(s[None], lambda x: x, torch.ones_like)[0]
-    yield "Eq. 7 and 10, linear", printed, automatic
+    yield "Eq. 7 and 10, linear", _linear_as_printed(s), automatic
     yield "Eq. 10 without the division", gradients.jacobian_linear(s[None])[0], automatic
     automatic = autograd_jacobian(lambda x: gradients.linear_weights(x) @ v @ g, s)
     yield "Eq. 47, linear", gradients.score_gradient_linear(s[None], v[None], g[None])[0], automatic
+
+
+def _linear_as_printed(s: Tensor) -> Tensor:
+    return gradients.jacobian_as_printed(s[None], lambda x: x, torch.ones_like)[0]
 
 
 def _norm_pairs(s: Tensor, v: Tensor, g: Tensor, t: Tensor, eps: float) -> Iterator[tuple[str, Tensor, Tensor]]:
@@ -93,18 +86,16 @@ class ZeroScore:
 
 
 def zero_score(scores: Sequence[float]) -> ZeroScore:
-    """Eq. 10 at the first zero among non-negative `scores` (φ = relu makes such scores often)."""
+    """Eq. 10 at the first zero among non-negative `scores`, which φ = relu produces often.
+
+    Raises ValueError without a zero or a positive sum.
+    """
     s = torch.tensor(list(scores), dtype=torch.float64)
-    zeros = (s == 0).nonzero().flatten()
-    if len(zeros) == 0 or float(s.sum()) <= 0:
+    if 0 not in scores or sum(scores) <= 0:
         raise ValueError(f"scores={list(scores)}: needs a zero score and a positive sum")
-    k = int(zeros[0])
-    printed = gradients.jacobian_as_printed(s[None], lambda x: x, torch.ones_like)[0, :, k]
-    exact = gradients.jacobian_linear(s[None])[0, :, k]
-    return ZeroScore(s, printed, exact, autograd_jacobian(gradients.linear_weights, s)[:, k])
-
-
-# --- Proposition 3.1 and Appendix C ------------------------------------------------------------------------
+    k = list(scores).index(0)
+    automatic = autograd_jacobian(gradients.linear_weights, s)
+    return ZeroScore(s, *(x[:, k] for x in (_linear_as_printed(s), gradients.jacobian_linear(s[None])[0], automatic)))
 
 
 @dataclass(frozen=True)
@@ -124,7 +115,7 @@ class AppendixC:
 
     @property
     def smallest(self) -> float:
-        """Smallest |∂p_ij/∂s_ik|: Proposition 3.1 asks that even one entry exceed M; here all do."""
+        """Smallest |∂p_ij/∂s_ik|. Proposition 3.1 asks that one entry exceed M; here all do."""
         return float(self.jacobian.abs().min())
 
     @property
@@ -136,18 +127,18 @@ class AppendixC:
         return in_range and uniform and bool((self.jacobian.abs() >= self.promised * (1 - 1e-9)).all())
 
 
+def _weights(q: Tensor, keys: Tensor, kernel: KernelMap) -> Tensor:
+    """p_ij of linear attention for one query [D] and keys [N, D], [N]."""
+    return gradients.linear_weights(gradients.scores(q[None], keys[None], kernel))[0]
+
+
 def appendix_c(kernel: KernelMap, epsilon: float, n: int, d: int) -> AppendixC:
     """Build Eq. 23's point with x₀ = √(ε/d)·1 and differentiate there. Raises ValueError unless ε > 0."""
-    if not epsilon > 0:
-        raise ValueError(f"epsilon={epsilon}: must be positive")
-    q = kernel.inverse(torch.full((d,), math.sqrt(epsilon / d), dtype=torch.float64))
+    check_positive("epsilon", epsilon)
+    q = kernel.inverse(filled(math.sqrt(epsilon / d), d))
     keys = q.expand(n, d)
     s = gradients.scores(q[None], keys[None], kernel)[0]
-
-    def weights_of_query(x: Tensor) -> Tensor:
-        return gradients.linear_weights(gradients.scores(x[None], keys[None], kernel))[0]
-
-    promised = torch.full((n, n), 1 / (epsilon * n**2), dtype=torch.float64)
+    promised = filled(1 / (epsilon * n**2), n, n)
     promised.fill_diagonal_((1 - 1 / n) / (epsilon * n))
     return AppendixC(
         epsilon=epsilon,
@@ -155,7 +146,7 @@ def appendix_c(kernel: KernelMap, epsilon: float, n: int, d: int) -> AppendixC:
         weights=gradients.linear_weights(s),
         jacobian=autograd_jacobian(gradients.linear_weights, s),
         promised=promised,
-        query_gradient=float(autograd_jacobian(weights_of_query, q).abs().max()),
+        query_gradient=float(autograd_jacobian(lambda x: _weights(x, keys, kernel), q).abs().max()),
     )
 
 
@@ -176,42 +167,31 @@ class Exceeded:
 def exceed(kernel: KernelMap, thresholds: Sequence[float], n: int, d: int) -> list[Exceeded]:
     """Proposition 3.1 for each M in `thresholds`: at ε = 1/(2n²M) the smallest |∂p_ij/∂s_ik| exceeds M."""
     if n < 2:
-        raise ValueError(f"n={n}: one key has p = 1 whatever its score, so every derivative is 0; needs n ≥ 2")
+        raise ValueError(f"n={n}: must be at least 2; a single key has p = 1, so every derivative is 0")
     points = [(m, 1 / (2 * n**2 * m)) for m in thresholds]
     return [Exceeded(m, epsilon, appendix_c(kernel, epsilon, n, d).smallest) for m, epsilon in points]
 
 
 def loss_at_appendix_c(kernel: KernelMap, epsilon: float, v_ND: Tensor, g_D: Tensor) -> float:
     """Largest |∂L/∂s_ij| by autograd at Appendix C's point, for L = g·o (the left side of Eq. 50)."""
-    n, d = v_ND.shape
-    s = appendix_c(kernel, epsilon, n, d).scores
+    s = appendix_c(kernel, epsilon, *v_ND.shape).scores
     return float(autograd_jacobian(lambda x: gradients.linear_weights(x) @ v_ND @ g_D, s).abs().max())
 
 
 def cancelling_scores(threshold: float) -> Exceeded:
-    """φ = elu with two scores of about ±1/2: |∂L/∂s_ij| c₃/(c₁c₂) by autograd exceeds `threshold`.
+    """φ = elu with two scores of about ±1/2: |∂L/∂s_ij| c₃/(c₁c₂) by autograd exceeds `threshold` (against Eq. 48).
 
-    `epsilon` of the result is the sum of the two scores, 1/√(4·threshold). Raises ValueError unless the
-    threshold is at least 1.
+    `epsilon` of the result is the sum of the two scores, 1/√(4·threshold). Raises ValueError for a threshold below 1.
     """
     if not threshold >= 1:
         raise ValueError(f"threshold={threshold}: must be at least 1")
     total = 1 / math.sqrt(4 * threshold)
     # elu is the identity above zero, and elu(log 1/2) = −1/2.
     keys = torch.tensor([[0.5 + total], [math.log(0.5)]], dtype=torch.float64)
-    phi = KERNELS["elu"]
-    s = gradients.scores(torch.ones(1, 1, dtype=torch.float64), keys[None], phi)[0]
+    s = gradients.scores(filled(1.0, 1, 1), keys[None], KERNELS["elu"])[0]
     v = torch.tensor([1.0, -1.0], dtype=torch.float64)  # c₁ = c₂ = 1
     gradient = autograd_jacobian(lambda x: gradients.linear_weights(x) @ v, s)
     return Exceeded(threshold, float(s.sum()), float(gradient.abs().max() * s.abs().min()))
-
-
-def softmax_query_gradient(key_size: float, d: int) -> float:
-    """Largest |∂p_ij/∂q_ia| by autograd for softmax with q = 0 and keys ±key_size·e₁: key_size/(2√d)."""
-    keys = torch.zeros(2, d, dtype=torch.float64)
-    keys[0, 0], keys[1, 0] = key_size, -key_size
-    q = torch.zeros(d, dtype=torch.float64)
-    return float(autograd_jacobian(lambda x: (keys @ x / math.sqrt(d)).softmax(-1), q).abs().max())
 
 
 @dataclass(frozen=True)
@@ -226,87 +206,73 @@ class QueryGradients:
 def cancelling_query_gradients(key_size: float, kernel: KernelMap, eps: float) -> QueryGradients:
     """|∂L/∂q| where two keys of size φ(k) = key_size carry opposite values, so that T_i = 0 (c₁ = c₂ = 1).
 
-    NormAttention passes key_size/√ε on to q, without bound in the keys; with a denominator the weights are
-    1/2 each and at most 1/2 arrives.
+    NormAttention passes key_size/√ε on to q, which has no bound in the keys. With a denominator both weights are
+    1/2 and at most 1/2 reaches q.
     """
     tiny = 1e-12
     features = torch.tensor([[key_size, tiny], [tiny, key_size]], dtype=torch.float64)
-    keys, q = kernel.inverse(features), kernel.inverse(torch.ones(2, dtype=torch.float64))
-    v, g = torch.tensor([[1.0], [-1.0]], dtype=torch.float64), torch.ones(1, dtype=torch.float64)
-
-    def linear(x: Tensor) -> Tensor:
-        return gradients.linear_weights(gradients.scores(x[None], keys[None], kernel))[0] @ v @ g
+    keys, q = kernel.inverse(features), kernel.inverse(filled(1.0, 2))
+    v, g = torch.tensor([[1.0], [-1.0]], dtype=torch.float64), filled(1.0, 1)
 
     def normalised(x: Tensor) -> Tensor:
         return gradients.normalise(gradients.scores(x[None], keys[None], kernel)[0] @ v, "rms", eps) @ g
 
-    found = [float(autograd_jacobian(f, q).abs().max()) for f in (linear, normalised)]
-    return QueryGradients(key_size, *found)
+    forms = (lambda x: _weights(x, keys, kernel) @ v @ g, normalised)
+    return QueryGradients(key_size, *(float(autograd_jacobian(form, q).abs().max()) for form in forms))
 
 
 def rounded_query_gradient(dtype: torch.dtype) -> float:
     """Largest |∂p_ij/∂q_ia| by autograd where 1 + elu(x) rounds to zero but its derivative does not.
 
-    The first feature of q is so negative that 1 + elu is 0 in `dtype` while e^x is not; the first key lives
-    in that feature. With the exact φ the result could not exceed 1/4.
+    The first feature of q is so negative that 1 + elu is 0 in `dtype` while e^x is not, and the first key lives in
+    that feature. The exact φ bounds the result by 1/4.
     """
     resolution = math.log(torch.finfo(dtype).eps)
     q = torch.tensor([resolution - 2, resolution + 1], dtype=dtype)
     keys = torch.full((2, 2), resolution + 1, dtype=dtype)
     keys[0, 0] = 0
-
-    def weights(x: Tensor) -> Tensor:
-        s = gradients.scores(x[None], keys[None], ONE_PLUS_ELU_AS_COMPUTED)
-        return gradients.linear_weights(s)[0]
-
-    return float(autograd_jacobian(weights, q).abs().max())
-
-
-# --- Appendix D, the steps that are misprinted -------------------------------------------------------------
+    return float(autograd_jacobian(lambda x: _weights(x, keys, ONE_PLUS_ELU_AS_COMPUTED), q).abs().max())
 
 
 @dataclass(frozen=True)
 class SecondLine:
     """Eq. 53 at one entry: |∂o_ij/∂t_ik| by autograd, the printed second line, and the final bound."""
 
-    t: Tensor
     derivative: float
     second_line: float
     final: float
 
 
 def eq_53_second_line(t: Sequence[float], eps: float) -> SecondLine:
-    """The second line of Eq. 53 at j = 1, k = 2, where the sign before t_ij t_ik flips and |·| is gone."""
+    """The second line of Eq. 53 at j = 1, k = 2, where the sign before t_ij t_ik flips and |·| disappears."""
     row = torch.tensor(list(t), dtype=torch.float64)
     if len(row) < 2:
         raise ValueError(f"t={list(t)}: an off-diagonal entry needs at least two features")
     root = float((row.square().mean() + eps).sqrt())
     jacobian = autograd_jacobian(lambda x: gradients.normalise(x, "rms", eps), row)
     second_line = float(row[0] * row[1] / (row.square().sum() + len(row) * eps)) / root
-    return SecondLine(row, float(jacobian[0, 1].abs()), second_line, 1.5 / root)
+    return SecondLine(float(jacobian[0, 1].abs()), second_line, 1.5 / root)
 
 
 def eq_55_error(n: int, d: int, eps: float, generator: Generator) -> float:
     """Relative error against autograd of Eq. 55 with its printed upper limit n, for n < d (0: exact)."""
     if not 0 < n < d:
-        raise ValueError(f"n={n}, d={d}: the printed sum is defined and truncated only for 0 < n < d")
+        raise ValueError(f"n={n}, d={d}: must satisfy 0 < n < d, where the printed sum is defined and truncated")
     t, g = torch.randn(2, d, generator=generator, dtype=torch.float64)
     automatic = autograd_jacobian(lambda x: gradients.normalise(x, "rms", eps) @ g, t)
     printed = g[:n] @ gradients.jacobian_norm(t[None], "rms", eps)[0, :n]
     return float((printed - automatic).norm() / automatic.norm())
 
 
-def upstream_for_weights(weight: float, d: int = 4, hidden: int = 8) -> float:
-    """h(∇_{X₁}L) of D.5's model by autograd when every weight of W₁ and W₂ is `weight`: grows as its square.
+def upstream_for_weights(weight: float) -> float:
+    """h(∇_{X₁}L) of D.5's model by autograd if every weight of W₁ and W₂ is `weight`: grows as its square.
 
-    The inputs are large enough for the wrong class to win by a wide margin, so the loss gradient is √2.
+    The inputs are so large that the wrong class wins by a wide margin, so the loss gradient is √2 (Eq. 63).
     """
-    if not weight > 0:
-        raise ValueError(f"weight={weight}: must be positive")
-    w1 = torch.full((d, hidden), weight, dtype=torch.float64)
-    w2 = torch.full((hidden, d), weight, dtype=torch.float64)
-    w3 = torch.tensor([[-1.0, 1.0]], dtype=torch.float64).expand(d, 2)
-    x1 = torch.full((1, d), 800 / weight**2, dtype=torch.float64, requires_grad=True)
+    check_positive("weight", weight)
+    w1, w2 = filled(weight, 4, 8), filled(weight, 8, 4)
+    w3 = torch.tensor([[-1.0, 1.0]], dtype=torch.float64).expand(4, 2)
+    x1 = filled(800 / weight**2, 1, 4).requires_grad_()
     logits = torch.relu(torch.relu(x1 @ w1) @ w2) @ w3
     label = torch.zeros(1, dtype=torch.long)
     (gradient,) = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, label, reduction="sum"), x1)

@@ -1,8 +1,7 @@
-"""The kernels φ of Eq. 6 with what a proof needs and a forward pass does not: derivative and inverse.
+"""The kernels φ of Eq. 6, with the derivative φ′ and the inverse φ⁻¹ that the proofs need.
 
-What each one does near zero decides whether the gradient of linear attention that reaches q and k explodes:
-`1+elu` has φ′ ≤ φ everywhere; `relu` and `elu` have φ′ = 1 while φ → 0⁺. The maps themselves are those of
-`attention.feature_maps`.
+φ near zero decides whether the gradient of linear attention explodes on its way to q and k: `1+elu` has φ′ ≤ φ
+everywhere, but `relu` and `elu` have φ′ = 1 while φ → 0⁺. The φ themselves come from `attention.feature_maps`.
 """
 
 from __future__ import annotations
@@ -14,21 +13,21 @@ import torch
 from torch import Tensor
 
 from transnormer_lib.attention.feature_maps import feature_map
+from transnormer_lib.checks import check_choice
 
 
 @dataclass(frozen=True)
 class KernelMap:
-    """An element-wise kernel φ.
-
-    `phi` and `slope` (φ′) act element-wise on any shape; `inverse` is φ⁻¹ on (0, ∞), which is what
-    Appendix C needs. `signed` says that φ takes negative values, so that footnote 1's f(s) ≥ 0 can fail.
-    """
+    """An element-wise kernel φ; the functions take tensors of any shape."""
 
     name: str
     phi: Callable[[Tensor], Tensor]
-    slope: Callable[[Tensor], Tensor]
-    inverse: Callable[[Tensor], Tensor]
-    signed: bool
+    slope: Callable[[Tensor], Tensor]  # φ′
+    inverse: Callable[[Tensor], Tensor]  # φ⁻¹ on (0, ∞), for Appendix C
+
+
+def _slope_of_relu(x: Tensor) -> Tensor:
+    return (x > 0).to(x.dtype)
 
 
 def _slope_of_elu(x: Tensor) -> Tensor:
@@ -40,54 +39,22 @@ def _inverse_of_one_plus_elu(y: Tensor) -> Tensor:
 
 
 KERNELS: dict[str, KernelMap] = {
-    kernel.name: kernel
-    for kernel in (
-        KernelMap(
-            name="1+elu",
-            phi=feature_map("1+elu"),
-            slope=_slope_of_elu,
-            inverse=_inverse_of_one_plus_elu,
-            signed=False,
-        ),
-        KernelMap(
-            name="relu",
-            phi=feature_map("relu"),
-            slope=lambda x: (x > 0).to(x.dtype),
-            inverse=lambda y: y,
-            signed=False,
-        ),
-        KernelMap(
-            name="elu",
-            phi=feature_map("elu"),
-            slope=_slope_of_elu,
-            inverse=lambda y: y,
-            signed=True,
-        ),
-    )
+    "1+elu": KernelMap("1+elu", feature_map("1+elu"), _slope_of_elu, _inverse_of_one_plus_elu),
+    "relu": KernelMap("relu", feature_map("relu"), _slope_of_relu, lambda y: y),
+    "elu": KernelMap("elu", feature_map("elu"), _slope_of_elu, lambda y: y),  # signed: footnote 1's f(s) ≥ 0 can fail
 }
 
-# φ as most implementations evaluate it, and this library does not: 1 + elu(x). Its derivative stays exact while φ
-# itself rounds to a multiple of the machine epsilon, so φ′ ≤ φ fails below x ≈ −36 in float64, −16 in float32.
+# Most implementations compute φ as 1 + elu(x); this library does not. The derivative stays exact, but φ rounds to a
+# multiple of the machine epsilon, so φ′ ≤ φ fails below x ≈ −36 in float64 and −16 in float32.
 ONE_PLUS_ELU_AS_COMPUTED = KernelMap(
-    name="1+elu as computed",
-    phi=lambda x: 1 + torch.nn.functional.elu(x),
-    slope=_slope_of_elu,
-    inverse=_inverse_of_one_plus_elu,
-    signed=False,
+    "1+elu as computed", lambda x: 1 + torch.nn.functional.elu(x), _slope_of_elu, _inverse_of_one_plus_elu
 )
 
-# A kernel that footnote 6 excludes: its image keeps a distance of 1 from zero.
-ONE_PLUS_RELU = KernelMap(
-    name="1+relu",
-    phi=lambda x: 1 + torch.relu(x),
-    slope=lambda x: (x > 0).to(x.dtype),
-    inverse=lambda y: y - 1,
-    signed=False,
-)
+# Footnote 6 excludes this kernel: its values stay at least 1 away from zero.
+ONE_PLUS_RELU = KernelMap("1+relu", lambda x: 1 + torch.relu(x), _slope_of_relu, lambda y: y - 1)
 
 
 def kernel(name: str) -> KernelMap:
-    """The kernel called `name`; raises ValueError for a name that is not one of `KERNELS`."""
-    if name not in KERNELS:
-        raise ValueError(f"phi={name!r}: must be one of {', '.join(KERNELS)}")
+    """The kernel called `name`; raises ValueError unless it is one of `KERNELS`."""
+    check_choice("phi", name, KERNELS)
     return KERNELS[name]
