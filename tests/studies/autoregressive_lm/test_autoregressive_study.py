@@ -1,9 +1,10 @@
 """The runs behind Table 4, what is said about them, and the texts they write."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import torch
@@ -15,9 +16,10 @@ from transnormer_lib.models.language_model import build_model, count_parameters
 from transnormer_lib.studies.autoregressive_lm import runs as study
 from transnormer_lib.studies.autoregressive_lm.runs import Measured
 from transnormer_lib.studies.common import language_models, row_losses
+from transnormer_lib.studies.common.parameters import read
 from transnormer_lib.training.store import Run, RunStore
 
-PARAMETERS: dict[str, Any] = {**LANGUAGE_MODEL, **ROWS, "test_windows": 2, "task": "causal", "steps": 1}
+PARAMETERS = read(study.Parameters, {**LANGUAGE_MODEL, **ROWS, "test_windows": 2, "task": "causal", "steps": 1})
 
 
 def fake(row: str, losses: list[float]) -> list[Measured]:
@@ -43,7 +45,7 @@ def test_so_do_the_released_rows_and_all_of_them_rotate(variant: str) -> None:
     ours, control = models[study.released(variant)], models[study.released("linear-matched")]
     assert differing(ours, control) == ATTENTION
     assert ours.rotary == "lrpe"
-    assert all(models[row].rotary == "none" for row in (*PARAMETERS["architectures"], *PARAMETERS["controls"]))
+    assert all(models[row].rotary == "none" for row in (*PARAMETERS.architectures, *PARAMETERS.controls))
 
 
 def test_a_published_baseline_differs_from_transnormer_in_more_than_attention() -> None:
@@ -116,7 +118,7 @@ def test_nothing_is_concluded_about_rows_that_were_not_run() -> None:
 
 
 def test_a_run_is_measured_on_the_test_text_and_a_diverged_one_is_infinite(tmp_path: Path) -> None:
-    parameters = PARAMETERS | {"architectures": ["linear"], "controls": [], "released": [], "seeds": [0]}
+    parameters = replace(PARAMETERS, architectures=("linear",), controls=(), released=(), seeds=(0,))
     store = RunStore(tmp_path)
     (fine,) = study.measure(parameters, store)
     assert fine.validation == fine.run.validation["bits_per_token"]
@@ -167,7 +169,7 @@ def test_a_text_has_the_length_asked_for_beyond_the_model_s_sequence(tokens: int
 def test_a_text_that_goes_on_starts_from_its_own_end() -> None:
     model = build_model(study.models(PARAMETERS)["linear"], seed=0)
     greedy, start = Sampling(temperature=0.0), torch.tensor([5, 6, 7])
-    room = PARAMETERS["length"] - len(start) + 1
+    room = PARAMETERS.length - len(start) + 1
     (whole,) = study.write(model, [start], 2 * room, greedy, seed=0)
     (second,) = study.write(model, [whole[room - 3 : room]], room, greedy, seed=0)
     assert torch.equal(whole[room:], second)

@@ -19,17 +19,21 @@ from transnormer_lib.studies.bidirectional_lm import runs as study
 from transnormer_lib.studies.bidirectional_lm.places import Guess, Sides
 from transnormer_lib.studies.bidirectional_lm.runs import Measured
 from transnormer_lib.studies.common import language_models, row_losses
+from transnormer_lib.studies.common.parameters import read
 from transnormer_lib.training.store import Run, RunStore
 
 PROJECT = Project(Path(__file__).resolve().parents[3])
-PARAMETERS: dict[str, Any] = {
-    **LANGUAGE_MODEL,
-    **ROWS,
-    "sides_windows": 6,
-    "attention_dropout": 0.1,
-    "waypoints": [0.0, 0.5, 1.0],
-    "validation_windows": 4,
-}
+PARAMETERS = read(
+    study.Parameters,
+    {
+        **LANGUAGE_MODEL,
+        **ROWS,
+        "sides_windows": 6,
+        "attention_dropout": 0.1,
+        "waypoints": [0.0, 0.5, 1.0],
+        "validation_windows": 4,
+    },
+)
 BASELINES = {"2-gram": 4.0, study.NO_CONTEXT: 4.5}
 
 
@@ -51,7 +55,7 @@ def test_a_control_differs_from_transnormer_in_attention_alone(variant: str, con
 
 
 def test_attention_dropout_is_softmax_attention_s_alone_unless_released() -> None:
-    dropouts = {row: study.model(row, PARAMETERS).attention_dropout for row in study.rows(PARAMETERS)}
+    dropouts = {row: study.model(row, PARAMETERS).attention_dropout for row in PARAMETERS.rows()}
     assert {row for row, dropout in dropouts.items() if dropout} == {
         "vanilla",
         "vanilla-matched",
@@ -62,7 +66,7 @@ def test_attention_dropout_is_softmax_attention_s_alone_unless_released() -> Non
 
 
 def test_the_rows_are_encoders_of_roberta_s_kind_and_the_released_ones_rotate() -> None:
-    for row in study.rows(PARAMETERS):
+    for row in PARAMETERS.rows():
         model = study.model(row, PARAMETERS)
         assert (model.kind, model.norm_placement, model.positions) == ("encoder", "post", "learned")
         assert not model.scale_embedding
@@ -76,7 +80,7 @@ def test_the_published_size_has_the_parameters_of_table_5_but_for_a_misprint(row
 
 
 def test_the_paper_preset_trains_encoders_of_those_sizes() -> None:
-    parameters = resolve(PROJECT, "paper", "05_bidirectional_lm")
+    parameters = read(study.Parameters, resolve(PROJECT, "paper", "05_bidirectional_lm"))
     for row in study.PUBLISHED:
         assert count_parameters(study.model(row, parameters)) == count_parameters(published(row, "encoder"))
     config = study.run("vanilla", 0, parameters)
@@ -111,7 +115,7 @@ def test_the_claims_print_what_the_tables_print() -> None:
 
 
 def test_a_run_is_measured_by_input_by_side_and_at_its_waypoints(tmp_path: Path) -> None:
-    parameters = PARAMETERS | {"architectures": ["linear"], "controls": [], "released": [], "seeds": [0]}
+    parameters = replace(PARAMETERS, architectures=("linear",), controls=(), released=(), seeds=(0,))
     (fine,) = measured = study.measure(parameters, RunStore(tmp_path))
     assert fine.validation == fine.run.validation["bits_per_token"]
     assert fine.both > 0 < fine.left
@@ -125,7 +129,7 @@ def test_a_diverged_run_is_infinite_everywhere_and_left_out_of_the_tables() -> N
             record = {"status": "diverged", "steps": 1, "validation": [{"step": 0, "bits_per_token": 8.0}]}
             return SimpleNamespace(record=record, config=config)
 
-    parameters = PARAMETERS | {"architectures": ["linear"], "controls": [], "released": [], "seeds": [0]}
+    parameters = replace(PARAMETERS, architectures=("linear",), controls=(), released=(), seeds=(0,))
     (lost,) = measured = study.measure(parameters, cast(RunStore, Diverging()))
     assert (lost.validation, lost.both, lost.left) == (math.inf, math.inf, math.inf)
     assert list(row_losses.curves(measured).bits) == [8.0, math.inf, math.inf]
@@ -187,7 +191,7 @@ def test_held_out_sequences_are_the_text_spread_evenly() -> None:
 
 @pytest.mark.parametrize("vocabulary", ["bytes", "bpe-512"])
 def test_passages_begin_with_a_word_and_their_gaps_stand_in_the_text(vocabulary: str) -> None:
-    corpus = language_models.corpus(PARAMETERS | {"vocabulary": vocabulary})
+    corpus = language_models.corpus(replace(PARAMETERS, vocabulary=vocabulary))
     for passage in study.passages(corpus, 3, 40, 4):
         assert corpus.vocabulary.decode(passage.ids[:1].numpy())[:1].isspace()
         assert passage.gaps == (5, 15, 25, 35)

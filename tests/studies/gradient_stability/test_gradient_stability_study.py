@@ -16,12 +16,13 @@ from tiny_study import LANGUAGE_MODEL
 from transnormer_lib import studies
 from transnormer_lib.models.architectures import names
 from transnormer_lib.studies.common import row_losses
+from transnormer_lib.studies.common.parameters import read
 from transnormer_lib.studies.gradient_stability import runs as study
 from transnormer_lib.studies.gradient_stability.measures import MAIN
 from transnormer_lib.training.gradient_statistics import GradientStatistics
 from transnormer_lib.training.store import Run
 
-PARAMETERS: dict[str, Any] = {
+VALUES: dict[str, Any] = {
     **LANGUAGE_MODEL,
     "architectures": ["vanilla", "linear", "linear-unscaled", "norm-t1", "norm-t2"],
     "rotations": ["none", "lrpe"],
@@ -32,6 +33,7 @@ PARAMETERS: dict[str, Any] = {
     "learning_rate": 1e-2,
     "warmup": 4,
 }
+PARAMETERS = read(study.Parameters, VALUES)
 
 
 def stored(folder: Path, row: str, seed: int, bits: Sequence[float], *, noise: float = 0.1) -> study.Measured:
@@ -39,7 +41,7 @@ def stored(folder: Path, row: str, seed: int, bits: Sequence[float], *, noise: f
     config = next(
         c
         for (name, s), c in zip(
-            study.grid(study.models(PARAMETERS), PARAMETERS["seeds"]), study.runs(PARAMETERS), strict=True
+            study.grid(study.models(PARAMETERS), PARAMETERS.seeds), study.runs(PARAMETERS), strict=True
         )
         if (name, s) == (row, seed)
     )
@@ -92,7 +94,7 @@ def test_other_norms_join_under_the_last_rotation_alone() -> None:
 
 
 def test_every_row_is_run_with_every_seed_and_records_its_gradients() -> None:
-    runs = studies.runs("02_gradient_stability", PARAMETERS)
+    runs = studies.runs("02_gradient_stability", VALUES)
     assert len({run.name for run in runs}) == len(runs) == (2 * 5 + 2) * 2
     assert {run.gradients for run in runs} == {"norms"}
     assert {run.waypoints for run in runs} == {(2, 10)}  # the last step is validated anyway
@@ -100,7 +102,7 @@ def test_every_row_is_run_with_every_seed_and_records_its_gradients() -> None:
 
 def test_a_warm_up_that_leaves_nothing_to_measure_is_refused() -> None:
     with pytest.raises(ValueError, match="warmup=19: must leave at least two of steps=20"):
-        study.runs({**PARAMETERS, "warmup": 19})
+        study.runs(replace(PARAMETERS, warmup=19))
 
 
 def test_losses_come_in_the_order_of_the_seeds(tmp_path: Path) -> None:
