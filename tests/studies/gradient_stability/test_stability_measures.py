@@ -102,7 +102,7 @@ def test_the_ranking_puts_the_steadiest_first_and_what_is_no_number_last() -> No
 
 def test_too_few_steps_give_no_number() -> None:
     assert math.isnan(relative_deviation(torch.ones(1)))
-    with pytest.raises(ValueError, match="warmup=-1: must not be negative"):
+    with pytest.raises(ValueError, match="warmup=-1: must be a whole number of at least 0"):
         stability(statistics_of(draw(5, 0)), -1)
 
 
