@@ -1,7 +1,7 @@
 """Figures that several studies draw: final losses, learning curves, the cost of decoding."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,16 +40,13 @@ def losses(bits: Mapping[str, Sequence[float]], ngrams: Mapping[str, float], *, 
         row_points(axes, height, values, row_style(row), hollow=row.endswith(RELEASED))
     for name, value in ngrams.items():
         axes.axvline(value, color=GREY, linewidth=1.2, linestyle=(0, (4, 3)))
-        axes.annotate(
-            name,
-            (value, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(0, 3),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            fontsize="small",
-        )
+        place: dict[str, Any] = {
+            "xycoords": ("data", "axes fraction"),
+            "xytext": (0, 3),
+            "ha": "center",
+            "va": "bottom",
+        }
+        axes.annotate(name, (value, 1.0), textcoords="offset points", fontsize="small", **place)
     axes.set(xlabel=f"validation loss, {unit}", ylim=(len(bits) - 0.4, -0.6))
     axes.set_yticks(range(len(bits)), [row_style(row).label for row in bits])
     axes.tick_params(axis="y", length=0)
@@ -85,15 +82,8 @@ def learning_curves(curves: "pd.DataFrame", ngrams: Mapping[str, float], *, unit
     for panel, (title, members) in zip(axes[:, 0], groups.items(), strict=True):
         for name, value in ngrams.items():
             panel.axhline(value, color=GREY, linewidth=1.2, linestyle=(0, (4, 3)))
-            panel.annotate(
-                name,
-                (1.0, value),
-                xycoords=("axes fraction", "data"),
-                xytext=(3, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize="small",
-            )
+            place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "va": "center"}
+            panel.annotate(name, (1.0, value), textcoords="offset points", fontsize="small", **place)
         for row in members:
             band(panel, curves[curves.row == row], "step", "bits", row_style(row.removesuffix(RELEASED)))
         panel.set(ylabel=unit)
@@ -113,10 +103,8 @@ def decoding_cost(costs: Sequence["StepCost"]) -> "Figure":
         mine, style = [cost for cost in costs if cost.model == name], row_style(name)
         positions = [cost.position for cost in mine]
         milliseconds = [[1e3 * seconds for seconds in cost.seconds] for cost in mine]
-        above.fill_between(
-            positions, list(map(min, milliseconds)), list(map(max, milliseconds)), color=style.colour, alpha=0.18,
-            linewidth=0,
-        )  # fmt: skip
+        lowest, highest = list(map(min, milliseconds)), list(map(max, milliseconds))
+        above.fill_between(positions, lowest, highest, color=style.colour, alpha=0.18, linewidth=0)
         above.plot(positions, [1e3 * cost.median for cost in mine], **style.line())
         below.plot(positions, [cost.state_numbers for cost in mine], **style.line())
     above.set(xscale="log", yscale="log", ylabel="milliseconds per token")
