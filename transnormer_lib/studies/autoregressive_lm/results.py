@@ -41,8 +41,8 @@ def measure(parameters: Parameters, store: "RunStore") -> list[TestedRun]:
     for (row, seed), config in zip(grid(models(parameters), parameters.seeds), runs(parameters), strict=True):
         run, test = store.get(config), math.inf
         if run.record["status"] == "finished":
-            where = {"split": "test", "windows": parameters.test_windows}
-            test = evaluate(run.model(), config, corpus, torch.device("cpu"), **where)["bits_per_token"]
+            model, cpu, windows = run.model(), torch.device("cpu"), parameters.test_windows
+            test = evaluate(model, config, corpus, cpu, split="test", windows=windows)["bits_per_token"]
         measured.append(TestedRun(row, seed, final_bits(run), run, test))
     return measured
 
