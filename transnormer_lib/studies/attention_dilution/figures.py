@@ -37,9 +37,8 @@ def accumulated_scores(curves: "pd.DataFrame", names: Sequence[str], dilution: n
     axes.plot(dilution, np.linspace(0, 1, len(dilution)), **_DILUTION)
     dotted = {"linestyle": ":", "linewidth": 1.1, "legend": False}
     sns.lineplot(untrained, **shared, **dotted, palette=look["palette"], hue_order=names)
-    axes.set(
-        xlabel="neighbourhood r (fraction of the sequence)", ylabel="accumulated score l", xlim=(0, 1), ylim=(0, 1)
-    )
+    axes.set(xlabel="neighbourhood r (fraction of the sequence)", ylabel="accumulated score l")
+    axes.set(xlim=(0, 1), ylim=(0, 1))
     _label(axes, names)
     return figure
 

@@ -131,7 +131,7 @@ def guesses(model: LanguageModel, ids_N: Tensor, gaps: Sequence[int], mask_id: i
 
 
 def with_form(model: LanguageModel, impl: str) -> LanguageModel:
-    """The model in float64 with another ``impl`` of attention: ``reference`` makes N x N scores, ``chunked`` does not."""
+    """The model in float64 with another ``impl`` of attention: only ``reference`` makes the N x N scores."""
     config = model.config
     options = {name: {**config.attention_options.get(name, {}), "impl": impl} for name in config.mechanisms}
     twin = LanguageModel(replace(config, attention_options=options))

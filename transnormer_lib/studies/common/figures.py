@@ -40,13 +40,8 @@ def losses(bits: Mapping[str, Sequence[float]], ngrams: Mapping[str, float], *, 
         row_points(axes, height, values, row_style(row), hollow=row.endswith(RELEASED))
     for name, value in ngrams.items():
         axes.axvline(value, color=GREY, linewidth=1.2, linestyle=(0, (4, 3)))
-        place: dict[str, Any] = {
-            "xycoords": ("data", "axes fraction"),
-            "xytext": (0, 3),
-            "ha": "center",
-            "va": "bottom",
-        }
-        axes.annotate(name, (value, 1.0), textcoords="offset points", fontsize="small", **place)
+        place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "xytext": (0, 3), "va": "bottom"}
+        axes.annotate(name, (value, 1.0), textcoords="offset points", fontsize="small", ha="center", **place)
     axes.set(xlabel=f"validation loss, {unit}", ylim=(len(bits) - 0.4, -0.6))
     axes.set_yticks(range(len(bits)), [row_style(row).label for row in bits])
     axes.tick_params(axis="y", length=0)
