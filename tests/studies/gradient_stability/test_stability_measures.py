@@ -12,7 +12,6 @@ from transnormer_lib.studies.gradient_stability.measures import (
     DEFINITIONS,
     MAIN,
     layer_norms,
-    ranking,
     relative_deviation,
     stability,
     whole_norm,
@@ -94,10 +93,6 @@ def test_norms_of_parts_make_up_the_whole() -> None:
     assert by_layer.shape == (9, 2)
     rest = statistics.norms[:, 0].double().square()
     torch.testing.assert_close(by_layer.square().sum(1) + rest, whole_norm(statistics).square())
-
-
-def test_the_ranking_puts_the_steadiest_first_and_what_is_no_number_last() -> None:
-    assert ranking({"a": 0.5, "b": math.nan, "c": 0.1}) == ["c", "a", "b"]
 
 
 def test_too_few_steps_give_no_number() -> None:

@@ -124,6 +124,11 @@ def test_the_main_definition_is_shown_beside_the_published_value() -> None:
     assert (linear["Table 2"], unscaled["Table 2"]) == (0.58, None)
 
 
+def test_the_ranking_puts_the_steadiest_first_and_nan_last() -> None:
+    means = pd.DataFrame({"a": [0.5], "b": [math.nan], "c": [0.1]}, index=["main"])
+    assert results.rankings(means) == {"main": "c < a < b"}
+
+
 def test_a_difference_in_speed_has_a_direction_and_is_claimed_only_where_it_shows() -> None:
     slower = {"rms": [1.0, 1.0, 1.01], "layer": [2.0, 2.0, 2.01], "scale": [0.5, 0.5, 0.51]}
     unclear = {"rms": [1.0, 1.1, 0.9], "layer": [1.0, 0.9, 1.11]}

@@ -10,7 +10,7 @@ from transnormer_lib.data.masking import MaskingConfig
 from transnormer_lib.studies.bidirectional_lm.published import published_perplexity
 from transnormer_lib.studies.bidirectional_lm.runs import Parameters, runs
 from transnormer_lib.studies.common import language_models, row_losses
-from transnormer_lib.studies.common.language_models import final_bits, grid
+from transnormer_lib.studies.common.language_models import final_bits, grid, printable
 from transnormer_lib.studies.common.measured import Measured, by_row
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Passage:
 def passages(corpus: "TextCorpus", count: int, length: int, gaps: int) -> list[Passage]:
     """``count`` passages [length] of the validation text, evenly spread, each with ``gaps`` evenly spread gaps.
 
-    A passage begins with a word. Raises ValueError if passages or gaps do not fit.
+    A passage starts with white space, so with a whole word. Raises ValueError if passages or gaps do not fit.
     """
     import torch
 
@@ -143,22 +143,17 @@ def passages(corpus: "TextCorpus", count: int, length: int, gaps: int) -> list[P
     found = []
     for number in range(count):
         middle = number * part + part // 2
-        start = next((at for at in range(middle, middle + length) if _begins_word(corpus, at)), middle)
+        nearby = range(middle, middle + length)
+        start = next((at for at in nearby if corpus.vocabulary.decode(tokens[at : at + 1])[:1].isspace()), middle)
         found.append(Passage(torch.tensor(tokens[start : start + length]).long(), places))
     return found
-
-
-def _begins_word(corpus: "TextCorpus", at: int) -> bool:
-    """Whether the text of this token starts with white space."""
-    tokens, decode = corpus.tokens["validation"], corpus.vocabulary.decode
-    return decode(tokens[at : at + 1])[:1].isspace()
 
 
 def with_gaps(corpus: "TextCorpus", passage: Passage) -> str:
     """The passage on one line, its gaps as ⟨1⟩, ⟨2⟩, ...; signs as in :func:`piece`, except for spaces."""
     text, start = "", 0
     for number, gap in enumerate((*passage.gaps, len(passage.ids)), start=1):
-        text += _shown(corpus.vocabulary.decode(passage.ids[start:gap].numpy()))
+        text += printable(corpus.vocabulary.decode(passage.ids[start:gap].numpy()))
         text += f"⟨{number}⟩" if number <= len(passage.gaps) else ""
         start = gap + 1
     return text.strip()
@@ -166,12 +161,7 @@ def with_gaps(corpus: "TextCorpus", passage: Passage) -> str:
 
 def piece(vocabulary: "Vocabulary", token: int) -> str:
     """A token in readable form: ␣ for a space, ⏎ for a new line, � for what cannot be printed, ∅ for no text."""
-    return _shown(vocabulary.decode([token])).replace(" ", "␣") or "∅"
-
-
-def _shown(text: str) -> str:
-    signs = text.replace("\n", "⏎")
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in signs)
+    return printable(vocabulary.decode([token])).replace(" ", "␣") or "∅"
 
 
 def guess_table(corpus: "TextCorpus", passage: Passage, guesses: Mapping[str, "list[Guess]"]) -> list[dict[str, str]]:

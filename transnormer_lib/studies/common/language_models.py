@@ -184,7 +184,12 @@ def ngram_bits(corpus: "TextCorpus", order: int = 3) -> dict[str, float]:
     return {f"{gram.order}-gram": gram.nats_per_token / math.log(2) for gram in ngram_baselines(corpus, order=order)}
 
 
+def printable(text: str) -> str:
+    """The text with ⏎ for a new line and � for what cannot be printed."""
+    signs = text.replace("\n", "⏎")
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in signs)
+
+
 def readable(corpus: "TextCorpus", tokens: "Tensor") -> str:
-    """The text of tokens on one line, with signs for new lines and for what cannot be printed."""
-    text = corpus.vocabulary.decode(tokens.numpy()).replace("\n", " ⏎ ")
-    return " ".join("".join(letter if letter.isprintable() else "�" for letter in text).split())
+    """The text of tokens on one line, as :func:`printable`, with single spaces."""
+    return " ".join(printable(corpus.vocabulary.decode(tokens.numpy()).replace("\n", " \n ")).split())

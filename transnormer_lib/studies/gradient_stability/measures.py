@@ -8,7 +8,7 @@ iterations`` leave out the warm-up, in which the gradient of every mechanism shr
 Shapes: T steps, P parameter tensors.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -118,11 +118,6 @@ def stability(statistics: GradientStatistics, warmup: int) -> dict[str, float]:
     warmup -= int((~finite_T[:warmup]).sum())
     statistics = replace(statistics, norms=statistics.norms[finite_T])
     return {definition.name: definition.of(statistics, warmup) for definition in DEFINITIONS}
-
-
-def ranking(values: Mapping[str, float]) -> list[str]:
-    """Names from the steadiest to the least steady; NaN comes last."""
-    return sorted(values, key=lambda name: (values[name] != values[name], values[name], name))
 
 
 def layer_norms(statistics: GradientStatistics) -> Tensor:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.analysis import seeds
@@ -123,7 +124,7 @@ def mean_deviations(deviations: "pd.DataFrame") -> "pd.DataFrame":
 
 def rankings(means: "pd.DataFrame") -> dict[str, str]:
     """For each definition the rows from the steadiest to the least steady."""
-    return {str(name): " < ".join(measures.ranking(values.to_dict())) for name, values in means.iterrows()}
+    return {str(name): " < ".join(values.sort_values(kind="stable").index) for name, values in means.iterrows()}
 
 
 def deviation_table(means: "pd.DataFrame", main: str) -> list[dict[str, Any]]:
@@ -184,15 +185,9 @@ def appeared(differences: "pd.DataFrame") -> dict[str, Any]:
     ``sign`` is 1 if the last interval is above zero, -1 if below, 0 if it includes zero or does not exist. ``since`` is
     the first waypoint from which every interval has that sign, None for sign 0.
     """
-    signs = [
-        1 if low > 0 else -1 if high < 0 else 0 for low, high in zip(differences.low, differences.high, strict=True)
-    ]
-    since = None
-    for step, sign in zip(reversed(list(differences.step)), reversed(signs), strict=True):
-        if sign != signs[-1] or sign == 0:
-            break
-        since = int(step)
-    return {"sign": signs[-1], "since": since}
+    signs = [int(low > 0) - int(high < 0) for low, high in zip(differences.low, differences.high, strict=True)]
+    unbroken = sum(1 for _ in takewhile(lambda sign: sign == signs[-1], reversed(signs)))
+    return {"sign": signs[-1], "since": int(differences.step.iloc[-unbroken]) if signs[-1] else None}
 
 
 def conclusions(measured: Sequence[Measured], bigram: float, means: "pd.DataFrame", main: str) -> list[str]:
