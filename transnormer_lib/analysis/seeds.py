@@ -16,13 +16,13 @@ def finished(values: Iterable[float]) -> list[float]:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Mean over the runs that did not diverge; the infinite value itself where all did, so that the row comes last."""
+    """Mean over the runs that did not diverge; infinite if all did, so that the row comes last."""
     kept = finished(values)
     return math.fsum(kept) / len(kept) if kept else next(iter(values), math.inf)
 
 
 def spread(values: Sequence[float], digits: int) -> str:
-    """Smallest and largest value of the runs that did not diverge, and how many did: ``2.71 to 2.80, 1 diverged``."""
+    """Range of the runs that did not diverge, and how many did: ``2.71 to 2.80, 1 diverged``."""
     kept = finished(values)
     parts = [f"{min(kept):.{digits}f} to {max(kept):.{digits}f}".replace("-", "−")] if kept else []
     return ", ".join(parts + ([f"{len(values) - len(kept)} diverged"] if len(kept) < len(values) else []))
@@ -38,7 +38,7 @@ class PairedDifference:
 
 
 def paired_difference(better: Sequence[float], worse: Sequence[float], higher_is_better: bool) -> PairedDifference:
-    """How far ``better`` is ahead of ``worse``: one finite number per seed each, at least two."""
+    """How far ``better`` is ahead of ``worse``; each has one finite number per seed, at least two."""
     from scipy.special import stdtrit  # the quantile behind scipy.stats.t, at a third of its import time
 
     sign = 1.0 if higher_is_better else -1.0
@@ -60,14 +60,14 @@ def compared(
     unit: str,
     digits: int,
 ) -> str:
-    """How far the values of ``row`` are from those of ``other``, in a sentence with the interval of the difference.
+    """A sentence with the paired difference of ``row`` from ``other`` and its interval.
 
-    ``words`` say that ``row`` is ahead, or behind; ``digits`` stand after the point.
+    ``words`` say that ``row`` is ahead or behind; ``digits`` is the number of decimals.
     """
     if len(values[row]) < 2 or not all(map(math.isfinite, [*values[row], *values[other]])):
-        return f"{row} against {other}: no interval, which takes two seeds and runs that all finished."
+        return f"{row} against {other}: no interval; it needs two seeds and finished runs."
     ahead = paired_difference(values[row], values[other], higher_is_better)
-    says = words[0] if ahead.low > 0 else words[1] if ahead.high < 0 else "not told apart"
+    says = words[0] if ahead.low > 0 else words[1] if ahead.high < 0 else "not distinguishable"
     change = [ahead.mean, ahead.low, ahead.high] if higher_is_better else [-ahead.mean, -ahead.high, -ahead.low]
     mean, low, high = (f"{value:+.{digits}f}" for value in change)
     return f"{row} against {other}: {says}; {mean} {unit}, 95% in [{low}, {high}]."

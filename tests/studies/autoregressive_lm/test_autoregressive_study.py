@@ -1,9 +1,10 @@
-"""The runs behind Table 4, what is said about them, and the texts they write."""
+"""The runs behind Table 4, what is said about them, and the texts that the models write."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import torch
@@ -12,17 +13,26 @@ from tiny_study import ATTENTION, LANGUAGE_MODEL, ROWS, differing
 from transnormer_lib.models.architectures import published
 from transnormer_lib.models.generation import Sampling
 from transnormer_lib.models.language_model import build_model, count_parameters
+from transnormer_lib.studies.autoregressive_lm import published as paper
+from transnormer_lib.studies.autoregressive_lm import results
 from transnormer_lib.studies.autoregressive_lm import runs as study
-from transnormer_lib.studies.autoregressive_lm.runs import Measured
-from transnormer_lib.studies.common import language_models, row_losses
+from transnormer_lib.studies.autoregressive_lm.results import TestedRun
+from transnormer_lib.studies.common import language_models
+from transnormer_lib.studies.common.measured import by_row
+from transnormer_lib.studies.common.parameters import read
+from transnormer_lib.studies.common.published import number
 from transnormer_lib.training.store import Run, RunStore
 
-PARAMETERS: dict[str, Any] = {**LANGUAGE_MODEL, **ROWS, "test_windows": 2, "task": "causal", "steps": 1}
+PARAMETERS = read(study.Parameters, {**LANGUAGE_MODEL, **ROWS, "test_windows": 2, "task": "causal", "steps": 1})
 
 
-def fake(row: str, losses: list[float]) -> list[Measured]:
+def fake(row: str, losses: list[float]) -> list[TestedRun]:
     run = cast(Run, SimpleNamespace(record={"parameters": 7}))
-    return [Measured(row, seed, bits, bits + 0.5, run) for seed, bits in enumerate(losses)]
+    return [TestedRun(row, seed, bits, run, bits + 0.5) for seed, bits in enumerate(losses)]
+
+
+def conclusions(bigram: float, **losses: list[float]) -> list[str]:
+    return results.conclusions({row.replace("_", "-"): bits for row, bits in losses.items()}, bigram)
 
 
 def test_every_row_is_trained_with_every_seed() -> None:
@@ -38,12 +48,12 @@ def test_a_control_differs_from_transnormer_in_attention_alone(variant: str, con
 
 
 @pytest.mark.parametrize("variant", ["transnormer-t1", "transnormer-t2"])
-def test_so_do_the_released_rows_and_all_of_them_rotate(variant: str) -> None:
+def test_a_released_control_differs_in_attention_alone_and_only_released_rows_rotate(variant: str) -> None:
     models = study.models(PARAMETERS)
-    ours, control = models[study.released(variant)], models[study.released("linear-matched")]
+    ours, control = models[language_models.released(variant)], models[language_models.released("linear-matched")]
     assert differing(ours, control) == ATTENTION
     assert ours.rotary == "lrpe"
-    assert all(models[row].rotary == "none" for row in (*PARAMETERS["architectures"], *PARAMETERS["controls"]))
+    assert all(models[row].rotary == "none" for row in (*PARAMETERS.architectures, *PARAMETERS.controls))
 
 
 def test_a_published_baseline_differs_from_transnormer_in_more_than_attention() -> None:
@@ -51,9 +61,9 @@ def test_a_published_baseline_differs_from_transnormer_in_more_than_attention() 
     assert {"norm", "feed_forward"} <= differing(models["linear"], models["transnormer-t1"])
 
 
-@pytest.mark.parametrize("row", list(study.PUBLISHED))
+@pytest.mark.parametrize("row", list(paper.PUBLISHED))
 def test_the_published_size_has_the_parameters_of_table_4(row: str) -> None:
-    printed = study.tables.load("transnormer", "table_4").value("params", method=study.PUBLISHED[row])
+    printed = number("table_4", "params", method=paper.PUBLISHED[row])
     assert round(count_parameters(published(row, "decoder")) / 1e6, 2) == printed
 
 
@@ -62,63 +72,62 @@ def test_the_width_as_table_13_prints_it_does_not_give_them() -> None:
 
 
 def test_the_sentences_of_section_5_2_follow_from_table_4() -> None:
-    recomputed = study.section_5_2()
+    recomputed = paper.section_5_2()
     assert recomputed["best"] == {"validation": ("FLASH-quad", 31.88), "test": ("LS", 32.59)}
     assert recomputed["excess"]["transnormer-t1"]["test"] == pytest.approx(31.35 / 31.01 - 1)
 
 
 def test_losses_come_in_the_order_of_the_seeds() -> None:
     measured = fake("linear", [3.0, 4.0, 5.0])
-    assert row_losses.by_row(measured[::-1]) == {"linear": [3.0, 4.0, 5.0]}
-    assert row_losses.by_row(measured, "test") == {"linear": [3.5, 4.5, 5.5]}
+    assert by_row(measured[::-1]) == {"linear": [3.0, 4.0, 5.0]}
+    assert by_row(measured, "test") == {"linear": [3.5, 4.5, 5.5]}
 
 
 def test_a_diverged_run_is_counted_and_left_out_of_the_mean() -> None:
     measured = [*fake("linear", [3.0, math.inf, 4.0]), *fake("vanilla", [math.inf] * 3)]
-    linear, vanilla, gram = study.table(measured, {"2-gram": {"validation": 3.4, "test": 3.5}})
-    assert (linear["validation"], linear["range"]) == (3.5, "3.000–4.000, 1 diverged")
+    linear, vanilla, gram = results.table(measured, {"2-gram": {"validation": 3.4, "test": 3.5}})
+    assert (linear["validation"], linear["range"]) == (3.5, "3.000 to 4.000, 1 diverged")
     assert (vanilla["validation"], vanilla["range"]) == (math.inf, "3 diverged")
     assert list(gram) == list(linear)
     assert gram["Table 4"] is None
 
 
 def test_the_table_prints_the_published_values_beside_published_rows_alone() -> None:
-    rows = study.table([*fake("linear", [3.0]), *fake("linear-matched", [3.0])], {})
+    rows = results.table([*fake("linear", [3.0]), *fake("linear-matched", [3.0])], {})
     assert [row["Table 4"] for row in rows] == ["32.63 / 34.25", None]
 
 
-def test_the_conclusions_turn_with_the_losses() -> None:
+def test_the_conclusions_follow_the_losses() -> None:
     low, high = [2.0, 2.1, 2.2], [3.0, 3.2, 3.1]
-    ahead = study.conclusions([*fake("transnormer-t2", low), *fake("linear", high)], bigram=4.0)
-    behind = study.conclusions([*fake("transnormer-t2", high), *fake("linear", low)], bigram=4.0)
+    ahead = conclusions(4.0, transnormer_t2=low, linear=high)
+    behind = conclusions(4.0, transnormer_t2=high, linear=low)
     assert "transnormer-t2 < linear, is that of Table 4" in " ".join(ahead)
     assert "linear < transnormer-t2, is not that of Table 4" in " ".join(behind)
     assert any(line.startswith("transnormer-t2 against linear: lower loss; -1.000 bits") for line in ahead)
     assert any(line.startswith("transnormer-t2 against linear: higher loss; +1.000 bits") for line in behind)
 
 
-def test_rows_within_the_noise_are_not_told_apart() -> None:
-    measured = [*fake("transnormer-t1", [3.0, 3.3, 3.1]), *fake("linear", [3.2, 3.0, 3.25])]
-    assert any("not told apart" in line for line in study.conclusions(measured, bigram=4.0))
+def test_rows_within_the_noise_are_not_distinguishable() -> None:
+    lines = conclusions(4.0, transnormer_t1=[3.0, 3.3, 3.1], linear=[3.2, 3.0, 3.25])
+    assert any("not distinguishable" in line for line in lines)
 
 
 def test_the_conclusions_say_which_runs_diverged_or_learned_little() -> None:
-    measured = [*fake("transnormer-t1", [math.inf, 3.0]), *fake("linear", [3.5, 4.5])]
-    lines = study.conclusions(measured, bigram=4.0)
+    lines = conclusions(4.0, transnormer_t1=[math.inf, 3.0], linear=[3.5, 4.5])
     assert "Runs that diverged: transnormer-t1 1 of 2." in lines
     assert "Runs that do not beat the bigram (4.000): linear 1 of 2." in lines
     assert any(line.startswith("transnormer-t1 against linear: no interval") for line in lines)
 
 
 def test_nothing_is_concluded_about_rows_that_were_not_run() -> None:
-    assert study.conclusions([], bigram=4.0) == []
-    assert study.conclusions(fake("vanilla", [math.inf]), bigram=4.0) == ["Runs that diverged: vanilla 1 of 1."]
+    assert conclusions(4.0) == []
+    assert conclusions(4.0, vanilla=[math.inf]) == ["Runs that diverged: vanilla 1 of 1."]
 
 
 def test_a_run_is_measured_on_the_test_text_and_a_diverged_one_is_infinite(tmp_path: Path) -> None:
-    parameters = PARAMETERS | {"architectures": ["linear"], "controls": [], "released": [], "seeds": [0]}
+    parameters = replace(PARAMETERS, architectures=("linear",), controls=(), released=(), seeds=(0,))
     store = RunStore(tmp_path)
-    (fine,) = study.measure(parameters, store)
+    (fine,) = results.measure(parameters, store)
     assert fine.validation == fine.run.validation["bits_per_token"]
     assert math.isfinite(fine.test)
     assert fine.test != fine.validation
@@ -127,12 +136,12 @@ def test_a_run_is_measured_on_the_test_text_and_a_diverged_one_is_infinite(tmp_p
         def get(self, config: object) -> object:
             return SimpleNamespace(record={"status": "diverged", "steps": 1})
 
-    (lost,) = study.measure(parameters, cast(RunStore, Diverging()))
+    (lost,) = results.measure(parameters, cast(RunStore, Diverging()))
     assert (lost.validation, lost.test) == (math.inf, math.inf)
 
 
 def test_ngram_models_are_measured_on_both_splits_and_the_bigram_beats_the_unigram() -> None:
-    grams = study.ngram_bits(language_models.corpus(PARAMETERS))
+    grams = results.ngram_bits(language_models.corpus(PARAMETERS))
     assert list(grams) == ["1-gram", "2-gram", "3-gram"]
     assert all(grams["2-gram"][split] < grams["1-gram"][split] < 8.0 for split in ("validation", "test"))
 
@@ -141,8 +150,8 @@ def test_prompts_are_spread_over_the_text_and_followed_by_what_follows() -> None
     corpus = language_models.corpus(PARAMETERS)
     tokens = corpus.tokens["validation"]
     part = len(tokens) // 3
-    for number, (prompt, following) in enumerate(study.prompts(corpus, 3, 5, 7)):
-        start = number * part + part // 2
+    for part_number, (prompt, following) in enumerate(results.prompts(corpus, 3, 5, 7)):
+        start = part_number * part + part // 2
         assert prompt.tolist() == tokens[start : start + 5].tolist()
         assert following.tolist() == tokens[start + 5 : start + 12].tolist()
 
@@ -151,25 +160,25 @@ def test_prompts_that_the_text_cannot_give_are_refused() -> None:
     corpus = language_models.corpus(PARAMETERS)
     for count, length, following in ((0, 5, 5), (3, 0, 5), (3, 5, 0), (1, 5, len(corpus.tokens["validation"]))):
         with pytest.raises(ValueError, match=f"count={count}, length={length}, following={following}: must be"):
-            study.prompts(corpus, count, length, following)
+            results.prompts(corpus, count, length, following)
 
 
 @pytest.mark.parametrize("tokens", [1, 4, 5, 23])
 def test_a_text_has_the_length_asked_for_beyond_the_model_s_sequence(tokens: int) -> None:
     model = build_model(study.models(PARAMETERS)["transnormer-t2"], seed=0)
     starts = [torch.tensor([5, 6, 7, 8]), torch.tensor([1, 2, 3, 4])]
-    texts = study.write(model, starts, tokens, Sampling(), seed=3)
+    texts = results.write(model, starts, tokens, Sampling(), seed=3)
     assert [len(text) for text in texts] == [tokens, tokens]
-    again = study.write(model, starts, tokens, Sampling(), seed=3)
+    again = results.write(model, starts, tokens, Sampling(), seed=3)
     assert all(torch.equal(a, b) for a, b in zip(texts, again, strict=True))
 
 
 def test_a_text_that_goes_on_starts_from_its_own_end() -> None:
     model = build_model(study.models(PARAMETERS)["linear"], seed=0)
     greedy, start = Sampling(temperature=0.0), torch.tensor([5, 6, 7])
-    room = PARAMETERS["length"] - len(start) + 1
-    (whole,) = study.write(model, [start], 2 * room, greedy, seed=0)
-    (second,) = study.write(model, [whole[room - 3 : room]], room, greedy, seed=0)
+    room = PARAMETERS.length - len(start) + 1
+    (whole,) = results.write(model, [start], 2 * room, greedy, seed=0)
+    (second,) = results.write(model, [whole[room - 3 : room]], room, greedy, seed=0)
     assert torch.equal(whole[room:], second)
 
 

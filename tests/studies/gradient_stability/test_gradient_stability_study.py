@@ -16,12 +16,16 @@ from tiny_study import LANGUAGE_MODEL
 from transnormer_lib import studies
 from transnormer_lib.models.architectures import names
 from transnormer_lib.studies.common import row_losses
+from transnormer_lib.studies.common.language_models import final_bits, grid
+from transnormer_lib.studies.common.measured import Measured, by_row
+from transnormer_lib.studies.common.parameters import read
+from transnormer_lib.studies.gradient_stability import results
 from transnormer_lib.studies.gradient_stability import runs as study
 from transnormer_lib.studies.gradient_stability.measures import MAIN
 from transnormer_lib.training.gradient_statistics import GradientStatistics
 from transnormer_lib.training.store import Run
 
-PARAMETERS: dict[str, Any] = {
+VALUES: dict[str, Any] = {
     **LANGUAGE_MODEL,
     "architectures": ["vanilla", "linear", "linear-unscaled", "norm-t1", "norm-t2"],
     "rotations": ["none", "lrpe"],
@@ -32,15 +36,14 @@ PARAMETERS: dict[str, Any] = {
     "learning_rate": 1e-2,
     "warmup": 4,
 }
+PARAMETERS = read(study.Parameters, VALUES)
 
 
-def stored(folder: Path, row: str, seed: int, bits: Sequence[float], *, noise: float = 0.1) -> study.Measured:
+def stored(folder: Path, row: str, seed: int, bits: Sequence[float], *, noise: float = 0.1) -> Measured:
     """A run as the store keeps it, with these losses at its waypoints; it diverged where there are too few of them."""
     config = next(
         c
-        for (name, s), c in zip(
-            study.grid(study.models(PARAMETERS), PARAMETERS["seeds"]), study.runs(PARAMETERS), strict=True
-        )
+        for (name, s), c in zip(grid(study.models(PARAMETERS), PARAMETERS.seeds), study.runs(PARAMETERS), strict=True)
         if (name, s) == (row, seed)
     )
     steps = [*config.waypoints, config.steps]
@@ -65,7 +68,8 @@ def stored(folder: Path, row: str, seed: int, bits: Sequence[float], *, noise: f
         "validation": [{"step": s, "bits_per_token": b} for s, b in zip(steps, bits, strict=False)],
         "gradients": {"names": parts, "counted": statistics.counted},
     }
-    return study.Measured(row, seed, Run(path, config, record))
+    run = Run(path, config, record)
+    return Measured(row, seed, final_bits(run), run)
 
 
 @given(
@@ -92,7 +96,7 @@ def test_other_norms_join_under_the_last_rotation_alone() -> None:
 
 
 def test_every_row_is_run_with_every_seed_and_records_its_gradients() -> None:
-    runs = studies.runs("02_gradient_stability", PARAMETERS)
+    runs = studies.runs("02_gradient_stability", VALUES)
     assert len({run.name for run in runs}) == len(runs) == (2 * 5 + 2) * 2
     assert {run.gradients for run in runs} == {"norms"}
     assert {run.waypoints for run in runs} == {(2, 10)}  # the last step is validated anyway
@@ -100,32 +104,29 @@ def test_every_row_is_run_with_every_seed_and_records_its_gradients() -> None:
 
 def test_a_warm_up_that_leaves_nothing_to_measure_is_refused() -> None:
     with pytest.raises(ValueError, match="warmup=19: must leave at least two of steps=20"):
-        study.runs({**PARAMETERS, "warmup": 19})
+        study.runs(replace(PARAMETERS, warmup=19))
 
 
 def test_losses_come_in_the_order_of_the_seeds(tmp_path: Path) -> None:
     measured = [stored(tmp_path, "linear", 3, [4, 4, 3.3]), stored(tmp_path, "linear", 1, [4, 4, 3.1])]
-    assert study.bits_per_seed(measured, "linear") == study.bits_per_seed(measured[::-1], "linear") == [3.1, 3.3]
-    assert study.learned(measured, "linear", 3.31)
-    assert not study.learned(measured, "linear", 3.2)
+    assert by_row(measured) == by_row(measured[::-1]) == {"linear": [3.1, 3.3]}
 
 
 def test_a_diverged_run_loses_and_breaks_nothing(tmp_path: Path) -> None:
     measured = [stored(tmp_path, "linear", seed, [4, 4, 3]) for seed in (1, 3)]
     measured += [stored(tmp_path, "norm-t2", 1, [4, 4, 2]), stored(tmp_path, "norm-t2", 3, [4])]
-    assert study.diverged(measured) == ["norm-t2, seed 3 (step 8)"]
-    assert study.bits_per_seed(measured, "norm-t2") == [2, math.inf]
-    assert study.perplexity(math.inf) == math.inf
-    assert not study.learned(measured, "norm-t2", 3.65)
-    stability = study.stability(measured, 4)
-    for definition in stability.definition.unique():
-        finite = [math.isfinite(d) for d in study.deviations_per_seed(stability, "norm-t2", definition)]
+    assert results.diverged(measured) == ["norm-t2, seed 3 (step 8)"]
+    assert by_row(measured)["norm-t2"] == [2, math.inf]
+    assert results.perplexity(math.inf) == math.inf
+    deviations = results.deviations(measured, 4)
+    for definition in deviations.definition.unique():
+        finite = [math.isfinite(d) for d in results.deviations_by_row(deviations, definition)["norm-t2"]]
         assert finite == [True, False]
-    assert study.rankings(stability)["steadiest first"].unique().tolist() == ["linear < norm-t2"]
-    differences = study.step_of_appearance(row_losses.curves(measured), "norm-t2", "linear")
+    assert set(results.rankings(results.mean_deviations(deviations)).values()) == {"linear < norm-t2"}
+    differences = results.differences_by_step(row_losses.curves(measured), "norm-t2", "linear")
     assert differences["ahead by"].notna().tolist() == [True, False, False]
-    assert study.appeared(differences) == {"sign": 0, "since": None}
-    assert set(study.layer_deviations(measured, 4).groupby("row").seed.nunique().items()) == {
+    assert results.appeared(differences) == {"sign": 0, "since": None}
+    assert set(results.layer_deviations(measured, 4).groupby("row").seed.nunique().items()) == {
         ("linear", 2),
         ("norm-t2", 1),
     }
@@ -134,14 +135,14 @@ def test_a_diverged_run_loses_and_breaks_nothing(tmp_path: Path) -> None:
 def test_a_steadier_gradient_has_the_smaller_deviation(tmp_path: Path) -> None:
     measured = [stored(tmp_path, "linear", s, [4, 4, 3], noise=0.5) for s in (1, 3)]
     measured += [stored(tmp_path, "norm-t1", s, [4, 4, 3], noise=0.05) for s in (1, 3)]
-    stability = study.stability(measured, 4)
-    assert list(study.mean_deviations(stability).columns) == ["linear", "norm-t1"]
-    assert set(study.rankings(stability)["steadiest first"]) == {"norm-t1 < linear"}
-    layers = study.layer_deviations(measured, 4)
+    means = results.mean_deviations(results.deviations(measured, 4))
+    assert list(means.columns) == ["linear", "norm-t1"]
+    assert set(results.rankings(means).values()) == {"norm-t1 < linear"}
+    layers = results.layer_deviations(measured, 4)
     assert sorted(layers.layer.unique()) == [1, 2]
-    by_row = layers.groupby("row").deviation.mean()
-    assert by_row["norm-t1"] < by_row["linear"]
-    assert study.mean_deviations(stability).loc[MAIN, "norm-t1"] < 0.05
+    mean = layers.groupby("row").deviation.mean()
+    assert mean["norm-t1"] < mean["linear"]
+    assert means.loc[MAIN, "norm-t1"] < 0.05
 
 
 def frame(**rows: list[tuple[float, ...]]) -> pd.DataFrame:
@@ -161,25 +162,20 @@ def test_an_order_has_appeared_once_its_interval_stays_off_zero() -> None:
         a=[(3.0, 3.1, 3.2), (3.0, 3.4, 2.9), (2.0, 2.1, 2.2), (1.0, 1.1, 1.2)],
         b=[(4.0, 4.1, 4.21), (3.1, 3.0, 3.2), (3.0, 3.1, 3.21), (2.0, 2.1, 2.21)],
     )
-    differences = study.step_of_appearance(curves, "a", "b")
+    differences = results.differences_by_step(curves, "a", "b")
     assert differences["ahead by"].tolist() == pytest.approx([3.01 / 3, 0.0, 3.01 / 3, 3.01 / 3])
     assert (differences.low > 0).tolist() == [True, False, True, True]
-    assert study.appeared(differences) == {"sign": 1, "since": 30}
-    assert study.appeared(study.step_of_appearance(curves, "b", "a")) == {"sign": -1, "since": 30}
+    assert results.appeared(differences) == {"sign": 1, "since": 30}
+    assert results.appeared(results.differences_by_step(curves, "b", "a")) == {"sign": -1, "since": 30}
 
 
 def test_one_seed_shows_no_order() -> None:
-    differences = study.step_of_appearance(frame(a=[(1.0,)], b=[(2.0,)]), "a", "b")
+    differences = results.differences_by_step(frame(a=[(1.0,)], b=[(2.0,)]), "a", "b")
     assert differences["ahead by"].tolist() == [1.0]
     assert differences[["low", "high"]].isna().all(axis=None)
-    assert study.appeared(differences) == {"sign": 0, "since": None}
+    assert results.appeared(differences) == {"sign": 0, "since": None}
 
 
-def test_rows_that_were_not_trained_are_named(tmp_path: Path) -> None:
-    measured = [stored(tmp_path, "linear+lrpe", 1, [4, 4, 3])]
-    assert study.missing(measured, "linear+lrpe") == ""
-    assert (
-        study.missing(measured, "linear+lrpe", "norm-t1")
-        == "decided at night: no runs here of norm-t1 without rotation"
-    )
-    assert study.pairs(measured) == []
+def test_only_trained_rows_of_one_rotation_are_compared() -> None:
+    assert results.pairs(["linear+lrpe", "norm-t1"]) == []
+    assert results.pairs(["linear+lrpe", "norm-t1+lrpe"]) == [("norm-t1+lrpe", "linear+lrpe")]

@@ -1,4 +1,4 @@
-"""What notebook 02 says follows from its runs: turn the losses round and the sentences turn."""
+"""What notebook 02 says follows from its runs: opposite losses give opposite sentences."""
 
 import math
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ import torch
 
 from transnormer_lib.show.figures import element
 from transnormer_lib.studies.common import row_losses
+from transnormer_lib.studies.common.measured import Measured, by_row
 from transnormer_lib.studies.gradient_stability import figures as draw
-from transnormer_lib.studies.gradient_stability import results as findings
-from transnormer_lib.studies.gradient_stability import runs as study
+from transnormer_lib.studies.gradient_stability import published, results
 
 ROWS = ["vanilla+lrpe", "linear+lrpe", "linear-unscaled+lrpe", "norm-t1+lrpe", "norm-t2+lrpe", "norm-t2-layer+lrpe"]
 
@@ -25,16 +25,16 @@ class Config:
 
 @dataclass(frozen=True)
 class StoredRun:
-    """What the findings read of a run."""
+    """What the results read from a run."""
 
     record: dict[str, Any]
     config: Config = Config()
 
 
-def measured(**last: tuple[float, ...]) -> list[study.Measured]:
+def measured(**last: tuple[float, ...]) -> list[Measured]:
     """Runs whose last loss is given per seed; infinite for one that diverged."""
     return [
-        study.Measured(row.replace("_", "-") + "+lrpe", seed, cast(Any, StoredRun(_record(bits))))
+        Measured(row.replace("_", "-") + "+lrpe", seed, bits, cast(Any, StoredRun(_record(bits))))
         for row, values in last.items()
         for seed, bits in enumerate(values)
     ]
@@ -57,54 +57,58 @@ def deviations(**rows: float) -> pd.DataFrame:
     )
 
 
-def test_conclusions_turn_with_the_losses() -> None:
+def test_conclusions_follow_the_losses() -> None:
     low, high = (3.0, 3.1, 3.2), (3.3, 3.41, 3.5)
-    stability = deviations(linear=0.5, norm_t2=0.2)
-    said = findings.conclusions(measured(linear=high, norm_t2=low), 3.65, stability, "main")
-    turned = findings.conclusions(measured(linear=low, norm_t2=high), 3.65, stability, "main")
-    assert any("norm-t2+lrpe against linear+lrpe: 0.303 bits lower" in line for line in said)
-    assert any("norm-t2+lrpe against linear+lrpe: 0.303 bits higher" in line for line in turned)
+    means = results.mean_deviations(deviations(linear=0.5, norm_t2=0.2))
+    said = results.conclusions(measured(linear=high, norm_t2=low), 3.65, means, "main")
+    opposite = results.conclusions(measured(linear=low, norm_t2=high), 3.65, means, "main")
+    assert any("norm-t2+lrpe against linear+lrpe: lower loss; -0.303 bits" in line for line in said)
+    assert any("norm-t2+lrpe against linear+lrpe: higher loss; +0.303 bits" in line for line in opposite)
     assert any("lowest loss is norm-t2+lrpe, the steadiest by 'main' is norm-t2+lrpe" in line for line in said)
-    assert any("lowest loss is linear+lrpe, the steadiest by 'main' is norm-t2+lrpe" in line for line in turned)
+    assert any("lowest loss is linear+lrpe, the steadiest by 'main' is norm-t2+lrpe" in line for line in opposite)
 
 
 @pytest.mark.parametrize(
     ("losses", "words"),
-    [((3.0, 3.3, 3.4), "no difference is shown"), ((3.0, 3.0, math.inf), "a run diverged")],
+    [((3.0, 3.3, 3.4), "not distinguishable"), ((3.0, 3.0, math.inf), "no interval")],
     ids=["overlap", "diverged"],
 )
 def test_conclusions_claim_no_difference_that_the_seeds_do_not_show(losses: tuple[float, ...], words: str) -> None:
     runs = measured(linear=(3.2, 3.1, 3.3), norm_t2=losses)
-    lines = findings.conclusions(runs, 3.65, deviations(linear=0.5, norm_t2=0.2), "main")
+    means = results.mean_deviations(deviations(linear=0.5, norm_t2=0.2))
+    lines = results.conclusions(runs, 3.65, means, "main")
     assert [words in line for line in lines if "against" in line] == [True]
 
 
 def test_where_all_runs_diverged_no_row_is_called_the_best() -> None:
     runs = measured(linear=(math.inf,) * 3, norm_t2=(math.inf,) * 3)
-    last = findings.conclusions(runs, 3.65, deviations(linear=math.inf, norm_t2=math.inf), "main")[-1]
-    assert last == "No row has a finite loss, so none is the best or the steadiest."
+    means = results.mean_deviations(deviations(linear=math.inf, norm_t2=math.inf))
+    last = results.conclusions(runs, 3.65, means, "main")[-1]
+    assert last == "Every row has a run that diverged, so none is the best or the steadiest."
 
 
-def test_a_model_above_the_bigram_is_called_so() -> None:
+def test_a_row_above_the_bigram_is_named() -> None:
     runs = measured(linear=(3.0, 3.0), norm_t2=(3.0, 3.7))
-    first = findings.conclusions(runs, 3.65, deviations(linear=0.5, norm_t2=0.2), "main")[0]
+    means = results.mean_deviations(deviations(linear=0.5, norm_t2=0.2))
+    first = results.conclusions(runs, 3.65, means, "main")[0]
     assert "every run of linear+lrpe is below the bigram" in first
     assert first.endswith("not so: norm-t2+lrpe.")
-    table = findings.quality(runs, {"1-gram": 4.6, "2-gram": 3.65})
-    assert table["below the bigram"].tolist()[:2] == ["2 of 2", "1 of 2"]
+    table = results.quality(by_row(runs), {"1-gram": 4.6, "2-gram": 3.65})
+    assert [line["below the bigram"] for line in table] == ["2 of 2", "1 of 2", None, None]
+    assert [line["range"] for line in table] == ["3.000 to 3.000", "3.000 to 3.700", None, None]
 
 
-def test_published_values_stand_beside_the_rows_that_the_paper_has() -> None:
+def test_published_values_are_shown_for_the_rows_that_the_paper_has() -> None:
     runs = measured(vanilla=(2.0,), linear=(3.0,), linear_unscaled=(math.inf,), norm_t1=(3.0,), norm_t2_layer=(3.0,))
-    table = findings.beside_table_1(runs).set_index("row")
-    assert table["Table 1"].to_dict() == {
+    table = {line["row"]: line for line in results.beside_table_1(by_row(runs))}
+    assert {row: line["Table 1"] for row, line in table.items()} == {
         "linear+lrpe": 4.98,
         "linear-unscaled+lrpe": 797.08,
         "norm-t1+lrpe": 4.94,
     }
-    assert table.loc["norm-t1+lrpe", "Table 8"] == 4.23
-    assert table.perplexity.tolist() == [8.0, math.inf, 8.0]
-    assert findings.published_deviations(ROWS) == {
+    assert table["norm-t1+lrpe"]["Table 8"] == 4.23
+    assert [line["perplexity"] for line in table.values()] == [8.0, math.inf, 8.0]
+    assert published.deviations(ROWS) == {
         "vanilla+lrpe": 0.25,
         "linear+lrpe": 0.58,
         "norm-t1+lrpe": 0.2,
@@ -112,19 +116,23 @@ def test_published_values_stand_beside_the_rows_that_the_paper_has() -> None:
     }
 
 
-def test_the_main_definition_stands_beside_the_published_value() -> None:
-    means = study.mean_deviations(deviations(linear=0.5, linear_unscaled=0.9))
-    table = findings.deviation_table(means, "other")
-    assert list(table.columns) == ["row", "other", "Table 2", "main"]
-    assert table["other"].tolist() == pytest.approx([0.501, 0.901])
-    assert table["Table 2"].tolist()[0] == 0.58
-    assert math.isnan(table["Table 2"].tolist()[1])
+def test_the_main_definition_is_shown_beside_the_published_value() -> None:
+    means = results.mean_deviations(deviations(linear=0.5, linear_unscaled=0.9))
+    linear, unscaled = results.deviation_table(means, "other")
+    assert list(linear) == ["row", "other", "Table 2", "main"]
+    assert (linear["other"], unscaled["other"]) == pytest.approx((0.501, 0.901))
+    assert (linear["Table 2"], unscaled["Table 2"]) == (0.58, None)
 
 
-def test_speed_is_told_with_its_direction_and_only_where_it_shows() -> None:
+def test_the_ranking_puts_the_steadiest_first_and_nan_last() -> None:
+    means = pd.DataFrame({"a": [0.5], "b": [math.nan], "c": [0.1]}, index=["main"])
+    assert results.rankings(means) == {"main": "c < a < b"}
+
+
+def test_a_difference_in_speed_has_a_direction_and_is_claimed_only_where_it_shows() -> None:
     slower = {"rms": [1.0, 1.0, 1.01], "layer": [2.0, 2.0, 2.01], "scale": [0.5, 0.5, 0.51]}
     unclear = {"rms": [1.0, 1.1, 0.9], "layer": [1.0, 0.9, 1.11]}
-    lines = findings.speed_conclusions(slower, unclear)
+    lines = results.speed_conclusions(slower, unclear)
     assert lines[0].startswith("NormAttention, LayerNorm: 99.7% more time than with RMSNorm (95% interval")
     assert lines[1].startswith("NormAttention, ScaleNorm: 49.8% less time than with RMSNorm (95% interval")
     assert ["no difference is shown" in line for line in lines] == [False, False, True, False]
@@ -136,8 +144,8 @@ def figures() -> dict[str, Any]:
     losses = {row.removesuffix("+lrpe").replace("-", "_"): (3.0, 3.1, 3.2) for row in ROWS}
     runs = measured(**{**losses, "linear_unscaled": (4.0, 4.1, math.inf)})
     curves = row_losses.curves(runs)
-    pairs = {pair: study.step_of_appearance(curves, *pair) for pair in study.pairs(runs)}
-    means = study.mean_deviations(deviations(**{name: 0.1 + at / 10 for at, name in enumerate(losses)}))
+    pairs = {pair: results.differences_by_step(curves, *pair) for pair in results.pairs(ROWS)}
+    means = results.mean_deviations(deviations(**{name: 0.1 + at / 10 for at, name in enumerate(losses)}))
     means.loc["main", "linear-unscaled+lrpe"] = math.inf
     layers = pd.DataFrame(
         [{"row": r, "seed": s, "layer": y, "deviation": 0.3} for r in ROWS for s in (0, 1) for y in (1, 2)]
@@ -147,7 +155,7 @@ def figures() -> dict[str, Any]:
     return {
         "curves": draw.learning_curves(curves, 3.65),
         "differences": draw.differences_over_steps(pairs),
-        "ranks": draw.ranks(means, findings.published_deviations(ROWS)),
+        "ranks": draw.ranks(means, published.deviations(ROWS)),
         "layers": draw.deviation_per_layer(layers),
         "traces": draw.norm_traces(traces, 5, 1.0),
         "times": draw.round_times({"rms": [0.1, 0.2], "layer": [0.1, 0.1]}, {"rms": [0.1, 0.2], "layer": [0.1, 0.1]}),

@@ -77,7 +77,7 @@ def test_an_unknown_comparison_is_refused() -> None:
 def test_a_difference_is_distinguishable_where_its_interval_leaves_out_zero(other: list[float], apart: bool) -> None:
     trained = Trained("rotation", "a", "b", {"a": [1.0, 1.1, 1.21], "b": other})
     assert trained.distinguishable is apart
-    assert ("not told apart" in trained.sentence() or "no interval" in trained.sentence()) is not apart
+    assert ("not distinguishable" in trained.sentence() or "no interval" in trained.sentence()) is not apart
 
 
 def test_the_difference_is_the_other_choice_less_ours() -> None:

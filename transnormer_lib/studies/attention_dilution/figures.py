@@ -1,7 +1,7 @@
-"""Figure 2 of the paper, drawn from what ``studies.dilution`` measured."""
+"""Figure 2 of the paper, drawn from what ``results`` measured."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_DILUTION: dict[str, Any] = {"color": GREY, "linewidth": 3, "alpha": 0.6, "label": "all visible alike"}
+
 
 def _label(axes: "Axes", names: Sequence[str]) -> None:
-    """Replace the names that configs use by those that readers know."""
+    """Label the lines as readers know the architectures, not by their names in configs."""
     handles, texts = axes.get_legend_handles_labels()
     axes.legend(handles, [STYLE[t].label if t in names else t for t in texts], title=None)
 
@@ -22,39 +24,21 @@ def _label(axes: "Axes", names: Sequence[str]) -> None:
 def accumulated_scores(curves: "pd.DataFrame", names: Sequence[str], dilution: np.ndarray) -> "Figure":
     """Figure 2a: score against neighbourhood, mean over seeds; trained with markers, untrained dotted.
 
-    ``curves`` as ``studies.dilution.curves`` makes it; ``dilution`` are the neighbourhoods of uniform attention.
+    ``curves`` as ``results.curves`` makes it; ``dilution``: the neighbourhoods of uniform attention.
     """
     import seaborn as sns
     from matplotlib import pyplot as plt
 
     look = by_mechanism(names)
     figure, axes = plt.subplots(figsize=(6.8, 4.4))
-    shared = {
-        "x": "neighbourhood",
-        "y": "score",
-        "hue": "architecture",
-        "orient": "y",
-        "errorbar": None,
-        "ax": axes,
-    }
+    shared = {"x": "neighbourhood", "y": "score", "hue": "architecture", "orient": "y", "errorbar": None, "ax": axes}
     trained, untrained = (curves[curves.state == state] for state in ("trained", "untrained"))
     sns.lineplot(trained, style="architecture", markevery=9, **shared, **look)
-    axes.plot(
-        dilution,
-        np.linspace(0, 1, len(dilution)),
-        color=GREY,
-        linewidth=3,
-        alpha=0.6,
-        label="all visible alike",
-    )
+    axes.plot(dilution, np.linspace(0, 1, len(dilution)), **_DILUTION)
     dotted = {"linestyle": ":", "linewidth": 1.1, "legend": False}
     sns.lineplot(untrained, **shared, **dotted, palette=look["palette"], hue_order=names)
-    axes.set(
-        xlabel="neighbourhood r (fraction of the sequence)",
-        ylabel="accumulated score l",
-        xlim=(0, 1),
-        ylim=(0, 1),
-    )
+    axes.set(xlabel="neighbourhood r (fraction of the sequence)", ylabel="accumulated score l")
+    axes.set(xlim=(0, 1), ylim=(0, 1))
     _label(axes, names)
     return figure
 
@@ -66,21 +50,19 @@ def area_per_layer(areas: "pd.DataFrame", names: Sequence[str], dilution: float)
 
     figure, axes = plt.subplots(figsize=(6.8, 3.9))
     trained = areas[areas.state == "trained"]
-    sns.lineplot(
-        trained, x="layer", y="area", hue="architecture", style="architecture", errorbar=("pi", 100), ax=axes,
-        **by_mechanism(names),
-    )  # fmt: skip
-    axes.axhline(dilution, color=GREY, linewidth=3, alpha=0.6, label="all visible alike")
+    look = {"hue": "architecture", "style": "architecture", **by_mechanism(names)}
+    sns.lineplot(trained, x="layer", y="area", errorbar=("pi", 100), ax=axes, **look)
+    axes.axhline(dilution, **_DILUTION)
     axes.set(xlabel="layer", ylabel="area under the curve", xticks=sorted(trained.layer.unique()))
     _label(axes, names)
     return figure
 
 
 def attention_maps(maps: Mapping[str, np.ndarray], *, causal: bool) -> "Figure":
-    """Figure 2b: one row per architecture, one column per layer; ``maps`` holds [layers, n, n] each.
+    """Figure 2b: one row per architecture, one column per layer; ``maps``: [layers, n, n] each.
 
-    Brightness is the square root of the weight, per panel, so that faint weights stay visible; what a causal model
-    cannot see is left blank.
+    Brightness is the square root of the weight, scaled per panel, so that faint weights stay visible. What a causal
+    model cannot see is blank.
     """
     from matplotlib import pyplot as plt
     from matplotlib.colors import PowerNorm

@@ -1,4 +1,4 @@
-"""A classifier's run from a notebook's parameters, and what becomes of a task whose data are not here."""
+"""The config of a classifier's training run, and tasks whose data are not on this machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def run(
     name: str, model: ModelConfig, data: DataConfig, optimizer: OptimizerConfig, head: Mapping[str, Any], **fields: Any
 ) -> RunConfig:
-    """One training run of a classifier for the task ``data.task_name``: classes and pairs are the task's."""
+    """One training run of a classifier on ``data.task_name``, which decides the head's classes and pairs."""
     from transnormer_lib.data.tasks import task_definition
 
     task = task_definition(data.task_name)
@@ -31,7 +31,7 @@ def run(
 
 @dataclass(frozen=True)
 class Absent:
-    """A task that could not be loaded, or a run that could not be made for want of data, and why, in one line."""
+    """A task that could not be loaded, or a run that lacked data, with the reason in one line."""
 
     reason: str
 
@@ -48,11 +48,10 @@ def load(data: DataConfig) -> "TaskData | Absent":
 
 
 def train(config: RunConfig, store: "RunStore") -> "Run | Absent":
-    """Train or load the run; its data, or those of the run it starts from, may be absent, a split that is measured at
-    the end included.
+    """Train or load the run. ``Absent`` if its data, a split measured at its end, or the data of the run it starts from
+    are missing.
 
-    Raises ``RunFailed`` where the run that it starts from diverged or stopped: nothing is absent then, and a study
-    counts the run among those that lose.
+    Raises ``RunFailed`` if the run it starts from diverged or stopped; a study counts such a run as lost.
     """
     from transnormer_lib.data.faults import DataUnavailable
 

@@ -1,11 +1,13 @@
-"""The figures of language-model losses, how they fell, and of what decoding costs."""
+"""Figures that several studies draw: final losses, learning curves, the cost of decoding."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from transnormer_lib.checks import nearest
 from transnormer_lib.show.figures import GREY, STYLE, Style
+from transnormer_lib.studies.common.language_models import RELEASED
 from transnormer_lib.studies.common.row_points import row_points
 
 if TYPE_CHECKING:
@@ -15,41 +17,31 @@ if TYPE_CHECKING:
 
     from transnormer_lib.analysis.decoding import StepCost
 
-_RELEASED = "+released"  # a row's mark of the released recipe, as studies.autoregressive.released writes it
-
 
 def row_style(row: str) -> Style:
-    """The style of a row: that of its architecture; in the released recipe the label says so."""
-    name = row.removesuffix(_RELEASED)
+    """The style of a row's architecture; the label says if the recipe is the released one."""
+    name = row.removesuffix(RELEASED)
     if name not in STYLE:
-        raise ValueError(f"row={row!r}: has no style; there are {', '.join(STYLE)}")
+        raise ValueError(f"row={row!r}: has no style{nearest(name, STYLE)}")
     style = STYLE[name]
     return style if row == name else style._replace(label=f"{style.label}, released")
 
 
 def losses(bits: Mapping[str, Sequence[float]], ngrams: Mapping[str, float], *, unit: str) -> "Figure":
-    """One line per row, first row on top: every finished run a point, their range a line, their mean a bar.
+    """One line per row, first row on top, drawn by ``row_points``: runs, range and mean.
 
-    ``bits`` holds the losses over seeds per row, infinite where a run diverged; such runs are told in words.
-    ``ngrams`` are drawn as vertical lines. Rows of the released recipe have hollow points.
+    ``bits``: the losses of each row over its seeds, infinite where a run diverged. ``ngrams``: vertical lines. Rows of
+    the released recipe have hollow points.
     """
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(6.8, 0.42 * len(bits) + 1.2))
     for height, (row, values) in enumerate(bits.items()):
-        row_points(axes, height, values, row_style(row), hollow=row.endswith(_RELEASED))
+        row_points(axes, height, values, row_style(row), hollow=row.endswith(RELEASED))
     for name, value in ngrams.items():
         axes.axvline(value, color=GREY, linewidth=1.2, linestyle=(0, (4, 3)))
-        axes.annotate(
-            name,
-            (value, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(0, 3),
-            textcoords="offset points",
-            ha="center",
-            va="bottom",
-            fontsize="small",
-        )
+        place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "xytext": (0, 3), "va": "bottom"}
+        axes.annotate(name, (value, 1.0), textcoords="offset points", fontsize="small", ha="center", **place)
     axes.set(xlabel=f"validation loss, {unit}", ylim=(len(bits) - 0.4, -0.6))
     axes.set_yticks(range(len(bits)), [row_style(row).label for row in bits])
     axes.tick_params(axis="y", length=0)
@@ -57,7 +49,7 @@ def losses(bits: Mapping[str, Sequence[float]], ngrams: Mapping[str, float], *, 
 
 
 def band(panel: "Axes", values: "pd.DataFrame", x: str, y: str, style: Style) -> None:
-    """Mean over the seeds with markers, their range as a band; what is infinite in any seed is left out.
+    """Mean over the seeds with markers and their range as a band, where every seed is finite.
 
     ``values`` has the columns ``x`` and ``y``, one line per seed and ``x``.
     """
@@ -68,16 +60,16 @@ def band(panel: "Axes", values: "pd.DataFrame", x: str, y: str, style: Style) ->
 
 
 def learning_curves(curves: "pd.DataFrame", ngrams: Mapping[str, float], *, unit: str) -> "Figure":
-    """Validation loss against steps: mean over seeds with their range; n-gram models as dashed lines.
+    """Validation loss against steps: mean and range over seeds, with n-gram models as dashed lines.
 
-    ``curves`` has the columns row, seed, step and bits. Rows of the released recipe have a panel of their own.
+    ``curves`` has the columns row, seed, step and bits. Rows of the released recipe get a second panel.
     """
     from matplotlib import pyplot as plt
 
     rows = list(curves.row.unique())
     groups = {
-        "as the paper describes them, and matched controls": [r for r in rows if not r.endswith(_RELEASED)],
-        "as released": [r for r in rows if r.endswith(_RELEASED)],
+        "as the paper describes them, and matched controls": [r for r in rows if not r.endswith(RELEASED)],
+        "as released": [r for r in rows if r.endswith(RELEASED)],
     }
     groups = {title: members for title, members in groups.items() if members}
     size = (6.8, 3.7 * len(groups) + 0.5)
@@ -85,17 +77,10 @@ def learning_curves(curves: "pd.DataFrame", ngrams: Mapping[str, float], *, unit
     for panel, (title, members) in zip(axes[:, 0], groups.items(), strict=True):
         for name, value in ngrams.items():
             panel.axhline(value, color=GREY, linewidth=1.2, linestyle=(0, (4, 3)))
-            panel.annotate(
-                name,
-                (1.0, value),
-                xycoords=("axes fraction", "data"),
-                xytext=(3, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize="small",
-            )
+            place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "va": "center"}
+            panel.annotate(name, (1.0, value), textcoords="offset points", fontsize="small", **place)
         for row in members:
-            band(panel, curves[curves.row == row], "step", "bits", row_style(row.removesuffix(_RELEASED)))
+            band(panel, curves[curves.row == row], "step", "bits", row_style(row.removesuffix(RELEASED)))
         panel.set(ylabel=unit)
         panel.set_title(title)
         panel.legend(loc="center left", bbox_to_anchor=(1.17, 0.5))
@@ -104,7 +89,7 @@ def learning_curves(curves: "pd.DataFrame", ngrams: Mapping[str, float], *, unit
 
 
 def decoding_cost(costs: Sequence["StepCost"]) -> "Figure":
-    """Above: time per token against position, median and range over rounds. Below: numbers held between two tokens."""
+    """Time per token (median and range over rounds) and numbers held between tokens, both against the position."""
     from matplotlib import pyplot as plt
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -113,10 +98,8 @@ def decoding_cost(costs: Sequence["StepCost"]) -> "Figure":
         mine, style = [cost for cost in costs if cost.model == name], row_style(name)
         positions = [cost.position for cost in mine]
         milliseconds = [[1e3 * seconds for seconds in cost.seconds] for cost in mine]
-        above.fill_between(
-            positions, list(map(min, milliseconds)), list(map(max, milliseconds)), color=style.colour, alpha=0.18,
-            linewidth=0,
-        )  # fmt: skip
+        lowest, highest = list(map(min, milliseconds)), list(map(max, milliseconds))
+        above.fill_between(positions, lowest, highest, color=style.colour, alpha=0.18, linewidth=0)
         above.plot(positions, [1e3 * cost.median for cost in mine], **style.line())
         below.plot(positions, [cost.state_numbers for cost in mine], **style.line())
     above.set(xscale="log", yscale="log", ylabel="milliseconds per token")

@@ -1,4 +1,4 @@
-"""A language-model run from a notebook's parameters: the one place where the studies turn numbers into configs.
+"""From a notebook's parameters to the config of a language-model run, and the text that it reads.
 
 Notebooks that ask for the same run get the same ``RunConfig``, so the store trains it once.
 """
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from transnormer_lib.checks import check_distinct
 from transnormer_lib.models.architectures import architecture, depth
 from transnormer_lib.models.config import Init, Kind, ModelConfig
 from transnormer_lib.training.config import Band, DataConfig, OptimizerConfig, Precision, RunConfig, Schedule, Task
@@ -18,15 +19,14 @@ if TYPE_CHECKING:
     from transnormer_lib.data.text import TextCorpus
     from transnormer_lib.training.store import Run
 
-# The rate from which the released scripts warm up, and Adam's ε of Table 13.
-_WARMUP_START = 1e-7
-RELEASED = "+released"
-_EPS = {"causal": 1e-8, "masked": 1e-6}
+_WARMUP_START = 1e-7  # the rate from which the released scripts warm up
+_EPS = {"causal": 1e-8, "masked": 1e-6}  # Adam's ε of Table 13
+RELEASED = "+released"  # ends the name of a row in the released recipe
 
 
 @dataclass(frozen=True)
 class LanguageModelParameters:
-    """What every study of language models reads."""
+    """The parameters that every study of language models reads."""
 
     corpus: str  # the text
     vocabulary: str  # bytes, bpe-N, gpt2-bpe or wikitext-103-words
@@ -45,7 +45,7 @@ class LanguageModelParameters:
     schedule: Schedule  # after the warm-up
     warmup: int  # steps of warm-up
     clip_norm: float  # largest norm of the gradient; 0: no limit
-    dropout: float  # of embeddings and branches
+    dropout: float  # of embeddings and residual branches
     validation_windows: int  # held-out sequences on which the loss is measured
     bands: tuple[tuple[float, float, float], ...]  # step, lowest and highest training loss (nats) expected there
 
@@ -65,14 +65,14 @@ class Rows:
 
 
 def released(name: str) -> str:
-    """The row of an architecture in the ``released`` recipe, by name."""
+    """The name of an architecture's row in the ``released`` recipe."""
     return name + RELEASED
 
 
 def model(name: str, parameters: LanguageModelParameters, **fields: Any) -> ModelConfig:
     """The config of the architecture ``name`` at the notebook's size; ``fields`` as in ``architecture``.
 
-    ``layers`` are those of the models with feed-forward parts; FLASH has more of its blocks in proportion.
+    ``parameters.layers`` counts layers with feed-forward parts; FLASH, which has none, gets proportionally more blocks.
     """
     from transnormer_lib.data.corpora import corpus_vocabulary_size
     from transnormer_lib.data.sources import in_data_root
@@ -82,7 +82,7 @@ def model(name: str, parameters: LanguageModelParameters, **fields: Any) -> Mode
     return architecture(
         name,
         kind=kind,
-        # A sample of WikiText-103 in a data root has fewer words than the whole, whose number is published.
+        # A sample of WikiText-103 in a data root has fewer words than the published vocabulary.
         vocab_size=corpus_vocabulary_size(
             parameters.corpus, parameters.vocabulary, published=not in_data_root(WORD_LEVEL)
         ),
@@ -94,7 +94,7 @@ def model(name: str, parameters: LanguageModelParameters, **fields: Any) -> Mode
         **{
             "dropout": parameters.dropout,
             "init": parameters.init,
-            # Embeddings of standard deviation dim^-1/2 are made to be scaled, those of 0.02 are not.
+            # fairseq draws embeddings with standard deviation dim^-1/2, to be scaled by dim^1/2.
             "scale_embedding": parameters.init == "fairseq",
             **fields,
         },
@@ -102,7 +102,7 @@ def model(name: str, parameters: LanguageModelParameters, **fields: Any) -> Mode
 
 
 def run(label: str, config: ModelConfig, seed: int, parameters: LanguageModelParameters, **fields: Any) -> RunConfig:
-    """One training run of ``config`` under the notebook's budget, named ``TASK-LABEL-seedN``."""
+    """One training run of ``config`` with the notebook's data, optimiser and steps, named ``TASK-LABEL-seedN``."""
     whole = RunConfig(
         name=run_name(label, seed, parameters),
         model=config,
@@ -132,7 +132,7 @@ def run(label: str, config: ModelConfig, seed: int, parameters: LanguageModelPar
 
 
 def waypoints(shares: Iterable[float], steps: int) -> tuple[int, ...]:
-    """The steps at these shares of the training, except the last, which is always measured."""
+    """The steps at these shares of the training, without the last step, which is always measured."""
     return tuple(sorted({round(steps * share) for share in shares} - {steps}))
 
 
@@ -144,30 +144,26 @@ def run_name(label: str, seed: int, parameters: LanguageModelParameters) -> str:
 def grid(labels: Iterable[str], seeds: Iterable[int]) -> list[tuple[str, int]]:
     """Every label with every seed, labels first: the order of a study's runs.
 
-    Raises ValueError for a label or a seed that occurs twice: one run would count as two.
+    Raises ValueError for a label or seed that occurs twice, because its run would count as two.
     """
     labels, seeds = list(labels), list(seeds)
-    for name, values in (("architectures", labels), ("seeds", seeds)):
-        if len(set(values)) != len(values):
-            raise ValueError(f"{name}={values!r}: must differ from each other")
+    check_distinct("architectures", labels)
+    check_distinct("seeds", seeds)
     return [(label, seed) for label in labels for seed in seeds]
 
 
 def unit(parameters: LanguageModelParameters) -> str:
-    """What a loss in bits is counted per: a byte is a token of the ``bytes`` vocabulary."""
+    """The unit of a loss: a token of the ``bytes`` vocabulary is a byte."""
     return "bits per byte" if parameters.vocabulary == "bytes" else "bits per token"
 
 
 def final_bits(run: "Run") -> float:
-    """The last validation loss of a run in bits per token, as :func:`bits_of` its record."""
+    """The last validation loss of a run, as :func:`bits_of` reads it from the record."""
     return bits_of(run.record)
 
 
 def bits_of(record: Mapping[str, Any]) -> float:
-    """The last validation loss in bits per token; infinite for a run that diverged, which then loses every comparison.
-
-    A byte is a token of the ``bytes`` vocabulary: there this is bits per byte.
-    """
+    """The last validation loss in bits per token; infinite for a run that diverged, which loses every comparison."""
     return record["validation"][-1]["bits_per_token"] if record["status"] == "finished" else math.inf
 
 
@@ -181,15 +177,19 @@ def corpus(parameters: LanguageModelParameters) -> "TextCorpus":
 def ngram_bits(corpus: "TextCorpus", order: int = 3) -> dict[str, float]:
     """Bits per token of n-gram models on the whole validation text, by name: ``1-gram``, ``2-gram``, ...
 
-    They read from left to right. A masked model also sees what follows a gap, so beating them is the least that can
-    be asked of it.
+    They read from left to right. A masked model also sees what follows a gap, so it should beat them easily.
     """
     from transnormer_lib.data.ngrams import ngram_baselines
 
     return {f"{gram.order}-gram": gram.nats_per_token / math.log(2) for gram in ngram_baselines(corpus, order=order)}
 
 
+def printable(text: str) -> str:
+    """The text with ⏎ for a new line and � for what cannot be printed."""
+    signs = text.replace("\n", "⏎")
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in signs)
+
+
 def readable(corpus: "TextCorpus", tokens: "Tensor") -> str:
-    """The text of tokens on one line: a new line is shown as a sign, and so is what cannot be printed."""
-    text = corpus.vocabulary.decode(tokens.numpy()).replace("\n", " ⏎ ")
-    return " ".join("".join(letter if letter.isprintable() else "�" for letter in text).split())
+    """The text of tokens on one line, as :func:`printable`, with single spaces."""
+    return " ".join(printable(corpus.vocabulary.decode(tokens.numpy()).replace("\n", " \n ")).split())

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transnormer_lib.training.store import Run
@@ -21,9 +22,13 @@ class Measured:
     run: "Run"
 
 
-def by_row(measured: Sequence[Measured], field: str = "validation") -> dict[str, list[float]]:
-    """A value of every row, one number per seed in the order of the seeds: what a paired ordering needs."""
-    rows: dict[str, list[float]] = {}
+def by_row(measured: Sequence[Measured], field: str = "validation") -> dict[str, list[Any]]:
+    """A field of every row, one value per seed in the order of the seeds, which paired orderings need.
+
+    A dotted ``field`` reads a field of a field.
+    """
+    value = attrgetter(field)
+    rows: dict[str, list[Any]] = {m.row: [] for m in measured}
     for m in sorted(measured, key=lambda m: m.seed):
-        rows.setdefault(m.row, []).append(getattr(m, field))
-    return {row: rows[row] for row in dict.fromkeys(m.row for m in measured)}
+        rows[m.row].append(value(m))
+    return rows

@@ -1,72 +1,41 @@
-"""What the studies of language models say about their losses: per row and seed, lower is better, inf where diverged."""
+"""Sentences about the losses of a study: per row and seed in bits, lower is better, infinite where a run diverged."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from transnormer_lib.analysis import seeds as paired
+from transnormer_lib.analysis import seeds
+from transnormer_lib.choices import VARIANTS
+from transnormer_lib.studies.common.language_models import released
+from transnormer_lib.studies.common.measured import Measured, by_row
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from transnormer_lib.training.store import Run
-
-
-class OfARow(Protocol):
-    """What was measured of one run, its losses among it."""
-
-    @property
-    def row(self) -> str:
-        """Its model, by the name that the study has for it."""
-
-    @property
-    def seed(self) -> int: ...
-
-
-class OfARun(OfARow, Protocol):
-    """What was measured of one run, with the run itself."""
-
-    @property
-    def run(self) -> "Run": ...
-
-
-def by_row(measured: Sequence[OfARow], field: str = "validation") -> dict[str, list[float]]:
-    """The loss of every row, one number per seed in the order of the seeds: what a paired ordering needs."""
-    rows: dict[str, list[float]] = {}
-    for m in sorted(measured, key=lambda m: m.seed):
-        rows.setdefault(m.row, []).append(getattr(m, field))
-    return {row: rows[row] for row in dict.fromkeys(m.row for m in measured)}
-
-
-def finished_mean(bits: Sequence[float]) -> float:
-    """Mean over the runs that did not diverge; infinite where all did, so that the row comes last."""
-    finite = [value for value in bits if math.isfinite(value)]
-    return math.fsum(finite) / len(finite) if finite else math.inf
+__all__ = ["by_row"]  # for studies that still import it, and the two below, from here
+finished_mean = seeds.mean
 
 
 def spread(bits: Sequence[float]) -> str:
-    """The range of the runs that did not diverge, and how many did."""
-    finite = [value for value in bits if math.isfinite(value)]
-    parts = [f"{min(finite):.3f}–{max(finite):.3f}"] if finite else []
-    return ", ".join(parts + ([f"{len(bits) - len(finite)} diverged"] if len(finite) < len(bits) else []))
+    return seeds.spread(bits, 3)
 
 
 def untrained(rows: Sequence[str], scale: str) -> str:
-    """Why rows that were not trained were not: quick trains the headline rows alone."""
+    """Why there are no runs of these rows: quick trains the headline rows only."""
     reason = f"the parameters ask for no run of {' and '.join(rows)}"
     return f"decided at night: {reason}" if scale == "quick" else reason
 
 
 def ranked(bits: Mapping[str, Sequence[float]]) -> list[str]:
-    """The rows of which a run finished, lowest mean first."""
-    return sorted((row for row in bits if min(bits[row]) < math.inf), key=lambda row: finished_mean(bits[row]))
+    """The rows with a finished run, lowest mean first."""
+    return sorted((row for row in bits if seeds.finished(bits[row])), key=lambda row: seeds.mean(bits[row]))
 
 
 def summary(bits: Mapping[str, Sequence[float]], bigram: float) -> list[str]:
-    """The means in order, the runs that diverged and those that are no better than the bigram, in sentences."""
+    """The means in order, then the runs that diverged and those that do not beat the bigram, in sentences."""
     lines = []
     if rows := ranked(bits):
-        means = ", ".join(f"{row} {finished_mean(bits[row]):.3f}" for row in rows)
+        means = ", ".join(f"{row} {seeds.mean(bits[row]):.3f}" for row in rows)
         lines.append(f"Mean loss in bits, lowest first: {means}.")
     diverged = {row: sum(map(math.isinf, values)) for row, values in bits.items()}
     behind = {row: sum(bigram <= value < math.inf for value in values) for row, values in bits.items()}
@@ -78,7 +47,7 @@ def summary(bits: Mapping[str, Sequence[float]], bigram: float) -> list[str]:
 
 
 def order(bits: Mapping[str, Sequence[float]], published: Callable[[str], float | None], where: str) -> list[str]:
-    """Whether the means stand in the published order, in a sentence; none where fewer than two rows are published."""
+    """Whether the means have the published order, in a sentence; none where fewer than two rows are published."""
     printed = {row: value for row in ranked(bits) if (value := published(row)) is not None}
     if len(printed) < 2:
         return []
@@ -90,13 +59,21 @@ def order(bits: Mapping[str, Sequence[float]], published: Callable[[str], float 
 def compared(row: str, other: str, bits: Mapping[str, Sequence[float]]) -> str:
     """How far ``row`` is from ``other``, with the interval of the paired difference."""
     words = ("lower loss", "higher loss")
-    return paired.compared(row, other, bits, higher_is_better=False, words=words, unit="bits", digits=3)
+    return seeds.compared(row, other, bits, higher_is_better=False, words=words, unit="bits", digits=3)
 
 
-def curves(measured: Sequence[OfARun]) -> "pd.DataFrame":
+def against_baselines(bits: Mapping[str, Sequence[float]]) -> list[str]:
+    """:func:`compared` for T1 and T2 and each trained baseline: published, matched, and both as released."""
+    baselines = ("linear", "linear-matched", "vanilla", "vanilla-matched")
+    pairs = [(row, other) for row in VARIANTS for other in baselines]
+    pairs += [(released(row), released(f"{name}-matched")) for row in VARIANTS for name in ("linear", "vanilla")]
+    return [compared(row, other, bits) for row, other in pairs if row in bits and other in bits]
+
+
+def curves(measured: Sequence[Measured]) -> "pd.DataFrame":
     """Validation loss at the waypoints and at the end as a tidy frame: row, seed, step, bits per counted token.
 
-    A run that diverged has infinite bits where it did not arrive.
+    A run that diverged has infinite bits at the steps that it did not reach.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Tables 1 and 2 of the paper in pictures, drawn from what ``studies.gradient_stability`` measured."""
+"""The figures of notebook 02: losses, and gradients in each reading of Table 2."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,6 +8,7 @@ import numpy as np
 
 from transnormer_lib.show.figures import GREY, ORANGE, STYLE, Style
 from transnormer_lib.studies.common.figures import band
+from transnormer_lib.studies.gradient_stability.results import NORMS
 from transnormer_lib.studies.gradient_stability.runs import parts
 
 if TYPE_CHECKING:
@@ -16,24 +17,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
-# NormAttention with another norm than RMSNorm: a look of its own, so that the norms can be told apart.
+# NormAttention with other norms than RMSNorm, each with its own look.
 _OTHER_NORMS = {
     "layer": Style(ORANGE, "^", (2, 1), "NormAttention, LayerNorm"),
     "scale": Style(GREY, "v", (6, 2), "NormAttention, ScaleNorm"),
 }
-_NO_ROTATION = "absolute positions only"
-_MOST_POINTS = 1500  # of one trace: more than the figure has pixels for
+_MOST_POINTS = 1500  # of one trace; the figure has fewer pixels
 
 
 def look(row: str) -> Style:
-    """The colour, marker and line of a row; rotations are told apart by panels, not by looks."""
+    """The colour, marker and line of a row. Rotations share a look; each has its own panel."""
     architecture, norm, _ = parts(row)
     return STYLE[architecture] if norm == "rms" else _OTHER_NORMS[norm]
 
 
 def title(rotary: str) -> str:
-    """What a panel's rows have for positions."""
-    return _NO_ROTATION if rotary == "none" else f"queries and keys rotated ({rotary})"
+    """The title of a panel: the positions of its rows."""
+    return "absolute positions only" if rotary == "none" else f"queries and keys rotated ({rotary})"
 
 
 def _by_rotation(rows: Sequence[str]) -> dict[str, list[str]]:
@@ -44,7 +44,7 @@ def _by_rotation(rows: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _stacked(panels: int, height: float, **options: Any) -> "tuple[Figure, list[Axes]]":
-    """Panels under each other: on a phone they stay as wide as the page."""
+    """Panels below each other, so that each stays as wide as the page on a phone."""
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(
@@ -54,7 +54,7 @@ def _stacked(panels: int, height: float, **options: Any) -> "tuple[Figure, list[
 
 
 def _legend_below(figure: "Figure", axes: "Sequence[Axes]", columns: int = 2) -> None:
-    """One legend for all panels, under them, where it covers no line."""
+    """One legend for all panels, below them."""
     entries: dict[str, Any] = {}
     for panel in axes:
         handles, labels = panel.get_legend_handles_labels()
@@ -63,7 +63,7 @@ def _legend_below(figure: "Figure", axes: "Sequence[Axes]", columns: int = 2) ->
 
 
 def learning_curves(curves: "pd.DataFrame", bigram: float) -> "Figure":
-    """Validation loss against steps: mean over seeds with their range, a panel per rotation, the bigram in grey."""
+    """Validation loss against steps: mean and range over seeds, a panel per rotation, the bigram in grey."""
     groups = _by_rotation(list(curves.row.unique()))
     figure, axes = _stacked(len(groups), 3.6, sharex=True)
     for panel, (rotary, rows) in zip(axes, groups.items(), strict=True):
@@ -78,9 +78,9 @@ def learning_curves(curves: "pd.DataFrame", bigram: float) -> "Figure":
 
 
 def differences_over_steps(differences: "Mapping[tuple[str, str], pd.DataFrame]") -> "Figure":
-    """How far one row is ahead of another at each waypoint, with the 95% interval; a panel per row that is behind.
+    """How far one row is ahead of another at each waypoint, with the 95% interval; a panel per ``worse``.
 
-    ``differences``: for (better, worse) what ``studies.gradient_stability.step_of_appearance`` returns.
+    ``differences``: for (better, worse) what ``results.differences_by_step`` returns.
     """
     behind = list(dict.fromkeys(worse for _, worse in differences))
     figure, axes = _stacked(len(behind), 3.1, sharex=True)
@@ -90,7 +90,7 @@ def differences_over_steps(differences: "Mapping[tuple[str, str], pd.DataFrame]"
         last = max(frame.step.max() for frame in compared.values())
         for position, (better, frame) in enumerate(compared.items()):
             style = look(better)
-            shift = (position - (len(compared) - 1) / 2) * 0.012 * last  # or the intervals hide each other
+            shift = (position - (len(compared) - 1) / 2) * 0.012 * last  # keeps the intervals apart
             reach = np.abs(frame[["low", "high"]].to_numpy().T - frame["ahead by"].to_numpy())
             panel.errorbar(frame.step + shift, frame["ahead by"], yerr=reach, capsize=3, elinewidth=1.2, **style.line())
         name = look(worse).label
@@ -102,10 +102,10 @@ def differences_over_steps(differences: "Mapping[tuple[str, str], pd.DataFrame]"
 
 
 def norm_traces(traces: "Mapping[str, Tensor]", warmup: int, clip_norm: float) -> "Figure":
-    """The norm of the whole gradient at every step of one run per row: raw (faint) and as its running mean.
+    """The norm of the whole gradient at every step of one run per row: raw (faint) and its running mean.
 
-    A panel per row, two side by side, the same log scale in all; the shaded part is the warm-up, the grey line the
-    norm to which gradients are clipped after they are measured.
+    Two panels side by side, one per row, with the same log scale. The warm-up is shaded; the dotted line is the norm
+    that larger gradients are clipped to after they are measured.
     """
     from matplotlib import pyplot as plt
 
@@ -134,7 +134,7 @@ def norm_traces(traces: "Mapping[str, Tensor]", warmup: int, clip_norm: float) -
 
 
 def _running_mean(values: np.ndarray) -> np.ndarray:
-    """The geometric mean over a window of a twenty-fifth of the run around each step."""
+    """The geometric mean around each step, over a window of 1/25 of the run."""
     import pandas as pd
 
     window = max(len(values) // 25, 1)
@@ -142,7 +142,7 @@ def _running_mean(values: np.ndarray) -> np.ndarray:
 
 
 def deviation_per_layer(deviations: "pd.DataFrame") -> "Figure":
-    """The main reading for each block's own gradient: mean over the seeds, their range as a band."""
+    """The main reading for each block's own gradient: mean over the seeds, range as a band."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
     groups = _by_rotation(list(deviations.row.unique()))
@@ -163,10 +163,10 @@ def deviation_per_layer(deviations: "pd.DataFrame") -> "Figure":
 
 
 def ranks(means: "pd.DataFrame", published: Mapping[str, float]) -> "Figure":
-    """Each row's place by steadiness under every definition, and the published order above them; a panel per rotation.
+    """Each row's place by steadiness under every definition, the published order on top; a panel per rotation.
 
-    ``means``: a line per definition, a column per row; ``published``: the paper's deviation of those rows that it has.
-    Rows that share a published number share its place. NormAttention with other norms is left out.
+    ``means``: a line per definition, a column per row. ``published``: Table 2's deviations; rows with the same number
+    share a place. NormAttention with other norms is left out.
     """
     definitions = list(means.index)
     groups = _by_rotation([row for row in means.columns if parts(row).norm == "rms"])
@@ -175,7 +175,7 @@ def ranks(means: "pd.DataFrame", published: Mapping[str, float]) -> "Figure":
         places = means[rows].rank(axis=1, method="average")
         theirs = places.columns.to_series().map(published).rank(method="average")
         for position, row in enumerate(rows):
-            nudge = (position - (len(rows) - 1) / 2) * 0.03  # rows that share a place stay visible
+            nudge = (position - (len(rows) - 1) / 2) * 0.03  # keeps rows in the same place visible
             marked = {"markersize": 9, "linewidth": 1.6} | look(row).line()
             panel.plot(places[row] + nudge, np.arange(1, len(definitions) + 1), **marked)
             tied = [other for other in rows if theirs[other] == theirs[row]]
@@ -192,16 +192,15 @@ def ranks(means: "pd.DataFrame", published: Mapping[str, float]) -> "Figure":
 
 
 def round_times(seconds: Mapping[str, Sequence[float]], alone: Mapping[str, Sequence[float]]) -> "Figure":
-    """One dot per round: NormAttention under each norm above, the norms alone below, forward and backward."""
+    """One dot per round, forward and backward: NormAttention with each norm above, the norms alone below."""
     figure, axes = _stacked(2, 1.7)
-    names = {"rms": "RMSNorm", "layer": "LayerNorm", "scale": "ScaleNorm"}
     for panel, times, text in zip(axes, (seconds, alone), ("NormAttention", "the norm alone"), strict=True):
         for position, (norm, values) in enumerate(times.items()):
             style = STYLE["norm-t2"] if norm == "rms" else _OTHER_NORMS[norm]
             milliseconds = 1e3 * np.asarray(values)
             panel.plot(milliseconds, np.full(len(values), position), style.marker, color=style.colour, alpha=0.7)
             panel.plot([np.median(milliseconds)] * 2, [position - 0.3, position + 0.3], color=style.colour)
-        panel.set_yticks(range(len(times)), [names[norm] for norm in times])
+        panel.set_yticks(range(len(times)), [NORMS[norm] for norm in times])
         panel.set(ylim=(len(times) - 0.5, -0.5), xlim=(0, 1.05e3 * max(max(values) for values in times.values())))
         panel.set_title(text)
     axes[-1].set_xlabel("milliseconds, forward and backward")

@@ -1,193 +1,223 @@
-"""What notebook 02 tells in words and numbers: its tables of models and losses, and the sentences that end it.
-
-All of it is computed from what ``studies.gradient_stability`` measured.
-"""
+"""What the runs of notebook 02 say: losses, the deviations of their gradients, and the sentences that end it."""
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from transnormer_lib.analysis.seeds import paired_difference
-from transnormer_lib.papers import tables
+from transnormer_lib.analysis import seeds
 from transnormer_lib.studies.common import row_losses
-from transnormer_lib.studies.gradient_stability.runs import (
-    Measured,
-    Parameters,
-    bits_per_seed,
-    label,
-    learned,
-    mean_deviations,
-    models,
-    pairs,
-    parts,
-    perplexity,
-    rows_of,
-    step_of_appearance,
-)
+from transnormer_lib.studies.common.language_models import final_bits, grid
+from transnormer_lib.studies.common.measured import Measured, by_row
+from transnormer_lib.studies.gradient_stability import measures, published
+from transnormer_lib.studies.gradient_stability.runs import Parameters, label, models, parts, runs
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# The architectures as the paper's tables call them, where they do.
-TABLE_1 = {"linear": "1+elu", "linear-unscaled": "1+elu without scaling"}
-TABLE_1 |= {"norm-t1": "NormAttention", "norm-t2": "NormAttention"}
-TABLE_2 = {"norm-t1": "NormAttention", "norm-t2": "NormAttention", "vanilla": "Vanilla", "linear": "1+elu"}
-TABLE_2 |= {"performer": "Performer"}
+    from transnormer_lib.training.store import RunStore
 
-_NORMS = {"rms": "RMSNorm", "layer": "LayerNorm", "scale": "ScaleNorm"}
+NORMS = {"rms": "RMSNorm", "layer": "LayerNorm", "scale": "ScaleNorm"}
+# The comparisons of Table 1: the row that it favours, and the other.
+PAIRS = (("linear", "linear-unscaled"), ("norm-t2", "linear-unscaled"), ("norm-t2", "linear"), ("norm-t1", "linear"))
+# Those of Table 2: the row with the steadier gradients, and the other.
+_STEADIER = [(norm, other) for norm in ("norm-t1", "norm-t2") for other in ("linear", "vanilla")]
+_STEADIER.append(("vanilla", "linear"))
 
 
-def model_table(parameters: Parameters) -> "pd.DataFrame":
-    """The rows before they are trained: mechanism, norm, rotation and the number of trainable parameters."""
-    import pandas as pd
+def measure(parameters: Parameters, store: "RunStore") -> list[Measured]:
+    """Train or load every run."""
+    trained = [store.get(config) for config in runs(parameters)]
+    keys = grid(models(parameters), parameters.seeds)
+    return [Measured(row, seed, final_bits(run), run) for (row, seed), run in zip(keys, trained, strict=True)]
 
+
+def model_table(parameters: Parameters) -> list[dict[str, Any]]:
+    """The rows before training: mechanism, φ, what bounds the output, rotation and trainable parameters."""
     from transnormer_lib import attention
     from transnormer_lib.models.language_model import count_parameters
 
     lines = []
     for row, config in models(parameters).items():
-        _, norm, rotary = parts(row)
         mechanism = config.attention[0]
         options = dict(config.attention_options.get(mechanism, {}))
         built = attention.build_attention(mechanism, {"heads": config.heads, "head_dim": config.head_dim, **options})
         bounded = dict.fromkeys(("softmax", "linear", "performer"), "denominator")
-        bounded["norm"] = f"{_NORMS[norm]} of the output"
+        bounded["norm"] = f"{NORMS[parts(row).norm]} of the output"
         lines.append(
             {
                 "row": row,
                 "attention": mechanism,
                 "$\\phi$": "random features" if mechanism == "performer" else getattr(built.config, "phi", "none"),
                 "bounded by": bounded.get(mechanism, "nothing"),
-                "rotation": rotary,
+                "rotation": parts(row).rotary,
                 "parameters": count_parameters(config),
             }
         )
-    return pd.DataFrame(lines)
+    return lines
 
 
-def quality(measured: Sequence[Measured], ngrams: Mapping[str, float]) -> "pd.DataFrame":
-    """Bits per masked token of each row over its seeds, perplexity, and n-gram models; ``ngrams`` as ``ngram_bits``.
-
-    ``below the bigram`` counts the seeds whose loss is lower than the bigram's.
-    """
-    import pandas as pd
-
-    lines: list[dict[str, Any]] = []
-    for row in rows_of(measured):
-        bits = bits_per_seed(measured, row)
-        below = sum(b < ngrams["2-gram"] for b in bits)
-        lines.append(_quality(row, bits) | {"below the bigram": f"{below} of {len(bits)}"})
-    none = {"smallest": None, "largest": None, "below the bigram": None}
-    lines += [_quality(name, [bits]) | none for name, bits in ngrams.items()]
-    return pd.DataFrame(lines)
+def diverged(measured: Sequence[Measured]) -> list[str]:
+    """The runs whose loss or gradient became infinite or NaN, as ``row, seed S (step T)``."""
+    return [
+        f"{m.row}, seed {m.seed} (step {m.run.record['steps']})"
+        for m in measured
+        if m.run.record["status"] == "diverged"
+    ]
 
 
-def _quality(name: str, bits: Sequence[float]) -> dict[str, Any]:
-    mean = sum(bits) / len(bits)
-    return {"row": name, "bits": mean, "smallest": min(bits), "largest": max(bits), "perplexity": perplexity(mean)}
+def perplexity(bits: float) -> float:
+    """2 to the bits per token; infinite where that is too large for a float."""
+    return 2.0**bits if bits < 1000 else math.inf
 
 
-def beside_table_1(measured: Sequence[Measured]) -> "pd.DataFrame":
-    """The rows that Table 1 has: perplexity over the seeds, the published one, and Table 8's for the same model.
-
-    Table 8 has models of NormAttention alone too (its row 0/12), from other runs than Table 1's.
-    """
-    import pandas as pd
-
-    ones, eights = tables.load("transnormer", "table_1"), tables.load("transnormer", "table_8")
-    eight = {f"norm-{kind}": eights.value(kind, diag_layers=0) for kind in ("t1", "t2")}
+def quality(bits: Mapping[str, Sequence[float]], ngrams: Mapping[str, float]) -> list[dict[str, Any]]:
+    """One line per row: mean and range in bits per masked token, perplexity, seeds below the bigram; then n-grams."""
     lines = []
-    for row in rows_of(measured):
-        architecture, norm, _ = parts(row)
-        if architecture in TABLE_1 and norm == "rms":
-            values = [perplexity(bits) for bits in bits_per_seed(measured, row)]
-            lines.append(
-                {"row": row, "bits": sum(bits_per_seed(measured, row)) / len(values)}
-                | {"perplexity": sum(values) / len(values), "smallest": min(values), "largest": max(values)}
-                | {"Table 1": ones.value("ppl_val", method=TABLE_1[architecture]), "Table 8": eight.get(architecture)}
-            )
-    return pd.DataFrame(lines)
+    for row, values in {**bits, **{name: [value] for name, value in ngrams.items()}}.items():
+        line = {"row": row, "bits": seeds.mean(values), "perplexity": perplexity(seeds.mean(values))}
+        below = f"{sum(value < ngrams['2-gram'] for value in values)} of {len(values)}"
+        seen = {"range": seeds.spread(values, 3), "below the bigram": below}
+        lines.append(line | (seen if row in bits else dict.fromkeys(seen)))
+    return lines
 
 
-def published_deviations(rows: Sequence[str]) -> dict[str, float]:
-    """Table 2's number for each of the rows that it has; NormAttention's stands for both φ."""
-    found = {row: parts(row) for row in rows}
-    theirs = {row: TABLE_2.get(p.architecture) for row, p in found.items() if p.norm == "rms"}
-    values = {
-        row: tables.load("transnormer", "table_2").value("rsd", method=method)
-        for row, method in theirs.items()
-        if method
-    }
-    return {row: value for row, value in values.items() if isinstance(value, float)}
+def beside_table_1(bits: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
+    """One line per row that Table 1 has: perplexity over the seeds, and the published ones."""
+    lines = []
+    for row, values in bits.items():
+        if printed := published.perplexities(row):
+            ours = [perplexity(value) for value in values]
+            line = {"row": row, "bits": seeds.mean(values), "perplexity": seeds.mean(ours)}
+            lines.append(line | {"range": seeds.spread(ours, 2)} | printed)
+    return lines
 
 
-def deviation_table(means: "pd.DataFrame", main: str) -> "pd.DataFrame":
-    """The deviations with a line per row: by the main definition, Table 2's, then by every other definition."""
+def deviations(measured: Sequence[Measured], warmup: int) -> "pd.DataFrame":
+    """Every reading of the relative standard deviation as a tidy frame: row, seed, definition, deviation.
+
+    A run that diverged has an infinite deviation.
+    """
     import pandas as pd
 
-    published = published_deviations(list(means.columns))
-    lines = [
-        {"row": row, main: values[main], "Table 2": published.get(row)} | values.drop(main).to_dict()
+    return pd.DataFrame(
+        [
+            {"row": m.row, "seed": m.seed, "definition": name}
+            | {"deviation": value if m.run.record["status"] == "finished" else math.inf}
+            for m in measured
+            for name, value in measures.stability(m.run.gradients(), warmup).items()
+        ]
+    )
+
+
+def deviations_by_row(deviations: "pd.DataFrame", definition: str) -> dict[str, list[float]]:
+    """The deviations of every row under one definition, in the order of the seeds."""
+    chosen = deviations[deviations.definition == definition].sort_values("seed")
+    return {row: list(chosen[chosen.row == row].deviation) for row in deviations.row.unique()}
+
+
+def mean_deviations(deviations: "pd.DataFrame") -> "pd.DataFrame":
+    """Means over the seeds: one line per definition, one column per row, both in their order."""
+    means = deviations.groupby(["definition", "row"], sort=False).deviation.mean().unstack()
+    return means.loc[list(deviations.definition.unique()), list(deviations.row.unique())]
+
+
+def rankings(means: "pd.DataFrame") -> dict[str, str]:
+    """For each definition the rows from the steadiest to the least steady."""
+    return {str(name): " < ".join(values.sort_values(kind="stable").index) for name, values in means.iterrows()}
+
+
+def deviation_table(means: "pd.DataFrame", main: str) -> list[dict[str, Any]]:
+    """One line per row: the deviation by the main definition, Table 2's, then those by every other definition."""
+    printed = published.deviations(list(means.columns))
+    return [
+        {"row": row, main: values[main], "Table 2": printed.get(str(row))} | values.drop(main).to_dict()
         for row, values in means.items()
     ]
+
+
+def layer_deviations(measured: Sequence[Measured], warmup: int) -> "pd.DataFrame":
+    """The main reading for each block's own gradient, finished runs only: row, seed, layer (from 1), deviation."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        [
+            {"row": m.row, "seed": m.seed, "layer": layer, "deviation": measures.relative_deviation(norms_T)}
+            for m in measured
+            if m.run.record["status"] == "finished"
+            for layer, norms_T in enumerate(measures.layer_norms(m.run.gradients())[warmup:].T, start=1)
+        ],
+        columns=["row", "seed", "layer", "deviation"],
+    )
+
+
+def pairs(rows: Sequence[str], compared: Sequence[tuple[str, str]] = PAIRS) -> list[tuple[str, str]]:
+    """The comparisons under every rotation whose two rows were trained."""
+    rotations = dict.fromkeys(parts(row).rotary for row in rows)
+    candidates = [(label(better, rotary), label(worse, rotary)) for rotary in rotations for better, worse in compared]
+    return [pair for pair in candidates if set(pair) <= set(rows)]
+
+
+def differences_by_step(curves: "pd.DataFrame", better: str, worse: str) -> "pd.DataFrame":
+    """At each waypoint: how far ``better`` is ahead in bits (mean over paired seeds), and the 95% interval.
+
+    The interval is NaN with fewer than two seeds; where a run diverged, so is the difference.
+    """
+    import pandas as pd
+
+    wide = curves.pivot(index=["step", "seed"], columns="row", values="bits")
+    lines = []
+    for step, values in wide.groupby(level="step"):
+        ours, theirs = list(values[better]), list(values[worse])
+        ahead = low = high = math.nan
+        if all(map(math.isfinite, (*ours, *theirs))):
+            ahead = sum(w - b for b, w in zip(ours, theirs, strict=True)) / len(ours)
+            if len(ours) > 1:
+                interval = seeds.paired_difference(ours, theirs, higher_is_better=False)
+                low, high = interval.low, interval.high
+        lines.append({"step": step, "ahead by": ahead, "low": low, "high": high})
     return pd.DataFrame(lines)
 
 
-def conclusions(measured: Sequence[Measured], bigram: float, stability: "pd.DataFrame", main: str) -> list[str]:
-    """What the runs say about the loss and the gradients, in sentences with their figures.
+def appeared(differences: "pd.DataFrame") -> dict[str, Any]:
+    """Which model is ahead at the end, and since which waypoint; ``differences`` by :func:`differences_by_step`.
 
-    ``stability`` as :func:`stability` makes it, ``main`` the reading by which the claims are judged.
+    ``sign`` is 1 if the last interval is above zero, -1 if below, 0 if it includes zero or does not exist. ``since`` is
+    the first waypoint from which every interval has that sign, None for sign 0.
     """
-    found = rows_of(measured)
-    behind = [row for row in found if not learned(measured, row, bigram)]
+    signs = [int(low > 0) - int(high < 0) for low, high in zip(differences.low, differences.high, strict=True)]
+    unbroken = sum(1 for _ in takewhile(lambda sign: sign == signs[-1], reversed(signs)))
+    return {"sign": signs[-1], "since": int(differences.step.iloc[-unbroken]) if signs[-1] else None}
+
+
+def conclusions(measured: Sequence[Measured], bigram: float, means: "pd.DataFrame", main: str) -> list[str]:
+    """What the runs say about the loss and the gradients, in sentences.
+
+    ``means`` as :func:`mean_deviations` makes it, ``main`` the definition that the claims are judged by.
+    """
+    bits = by_row(measured)
+    behind = [row for row, values in bits.items() if not max(values) < bigram]
     lines = [
-        f"Loss: every run of {', '.join(row for row in found if row not in behind) or 'no row'} is below the bigram "
+        f"Loss: every run of {', '.join(row for row in bits if row not in behind) or 'no row'} is below the bigram "
         f"({bigram:.3f} bits); not so: {', '.join(behind) or 'none'}."
     ]
-    frame = row_losses.curves(measured)
-    for better, worse in pairs(measured):
-        lines.append(f"{better} against {worse}: {_difference(step_of_appearance(frame, better, worse).iloc[-1])}.")
-    means = mean_deviations(stability)
-    for better, worse in [pair for pair in _stability_pairs(found) if set(pair) <= set(found)]:
+    lines += [row_losses.compared(better, worse, bits) for better, worse in pairs(list(bits))]
+    for better, worse in pairs(list(bits), _STEADIER):
         steadier = int((means[better] < means[worse]).sum())
         lines.append(
             f"Gradients of {better} vary less than those of {worse} in {steadier} of {len(means)} readings (mean over "
             f"the seeds); by '{main}': {means.loc[main, better]:.3f} and {means.loc[main, worse]:.3f}."
         )
-    losses = {row: sum(bits := bits_per_seed(measured, row)) / len(bits) for row in found}
-    if not any(map(math.isfinite, losses.values())):
-        return [*lines, "No row has a finite loss, so none is the best or the steadiest."]
+    finished = {row: seeds.mean(values) for row, values in bits.items() if math.isfinite(max(values))}
+    if not finished:
+        return [*lines, "Every row has a run that diverged, so none is the best or the steadiest."]
     wins = means.idxmin(axis=1).value_counts()
     lines.append(
-        f"The row of the lowest loss is {min(losses, key=lambda row: losses[row])}, the steadiest by '{main}' is "
+        f"The row of the lowest loss is {min(finished, key=lambda row: finished[row])}, the steadiest by '{main}' is "
         f"{means.loc[main].idxmin()}. Steadiest by how many of the {len(means)} readings: "
-        f"{', '.join(f'{row} {wins[row]}' for row in found if row in wins)}."
+        f"{', '.join(f'{row} {wins[row]}' for row in bits if row in wins)}."
     )
     return lines
-
-
-def _stability_pairs(found: Sequence[str]) -> list[tuple[str, str]]:
-    rotations = dict.fromkeys(parts(row).rotary for row in found)
-    compared = [(better, worse) for better in ("norm-t1", "norm-t2") for worse in ("linear", "vanilla")]
-    compared.append(("vanilla", "linear"))
-    return [(label(better, rotary), label(worse, rotary)) for rotary in rotations for better, worse in compared]
-
-
-def _difference(last: "pd.Series[float]") -> str:
-    """The last line of :func:`step_of_appearance` in words."""
-    if math.isnan(last["ahead by"]):
-        return "a run diverged, so there is no difference to state"
-    lower = last["ahead by"] > 0
-    ends = sorted((last["low"], last["high"]) if lower else (-last["low"], -last["high"]))
-    size = f"{abs(last['ahead by']):.3f} bits {'lower' if lower else 'higher'} in the mean"
-    if math.isnan(last["low"]):
-        return f"{size}, of one seed, which shows nothing"
-    interval = f"95% interval {_signed(ends[0], 3)} to {_signed(ends[1], 3)}"
-    return f"{size} ({interval}{'' if ends[0] > 0 else ', which includes zero: no difference is shown'})"
-
-
-def _signed(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}".replace("-", "−")
 
 
 def speed_conclusions(seconds: Mapping[str, Sequence[float]], alone: Mapping[str, Sequence[float]]) -> list[str]:
@@ -197,14 +227,13 @@ def speed_conclusions(seconds: Mapping[str, Sequence[float]], alone: Mapping[str
         base = sum(times["rms"]) / len(times["rms"])
         for norm in [name for name in times if name != "rms"]:
             longer = 100 * (sum(times[norm]) / len(times[norm]) / base - 1)
-            text = f"{what}, {_NORMS[norm]}: {_signed(abs(longer), 1)}% {'more' if longer > 0 else 'less'} time than "
+            text = f"{what}, {NORMS[norm]}: {abs(longer):.1f}% {'more' if longer > 0 else 'less'} time than "
             text += "with RMSNorm" if what == "NormAttention" else "RMSNorm"
             if len(times["rms"]) > 1:
-                slower = paired_difference(times["rms"], times[norm], higher_is_better=False)
+                slower = seeds.paired_difference(times["rms"], times[norm], higher_is_better=False)
                 low, high = sorted(math.copysign(100 / base, longer) * end for end in (slower.low, slower.high))
-                text += f" (95% interval {_signed(low, 1)}% to {_signed(high, 1)}%)"
+                text += f" (95% interval {low:.1f}% to {high:.1f}%)".replace("-", "−")
                 text += "" if low > 0 else ": no difference is shown"
             lines.append(f"{text}.")
     share = 100 * sum(alone["rms"]) / sum(seconds["rms"])
-    lines.append(f"RMSNorm alone takes {share:.1f}% of NormAttention's time.")
-    return lines
+    return [*lines, f"RMSNorm alone takes {share:.1f}% of NormAttention's time."]

@@ -1,0 +1,172 @@
+"""What the runs of notebook 03 say: how local their attention is, and the losses of Table 3's mixtures."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from transnormer_lib.analysis import seeds
+from transnormer_lib.studies.attention_dilution.runs import Parameters, rows, runs
+from transnormer_lib.studies.common import language_models
+from transnormer_lib.studies.common.language_models import final_bits
+from transnormer_lib.studies.common.measured import Measured, by_row
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
+    from transnormer_lib.analysis.dilution import Locality
+    from transnormer_lib.training.store import RunStore
+
+
+@dataclass(frozen=True)
+class MeasuredAttention(Measured):
+    """One run's attention, before and after training, on the same held-out sequences."""
+
+    trained: "Locality"
+    untrained: "Locality"
+    leak: float  # largest influence of one block on another in its DiagAttention layers; 0 without such layers
+
+    def localities(self) -> "tuple[tuple[str, Locality], ...]":
+        """Both, by name."""
+        return ("trained", self.trained), ("untrained", self.untrained)
+
+
+def held_out(parameters: Parameters) -> "Tensor":
+    """The validation sequences [B, N] that attention is measured on, the same for every model."""
+    import torch
+
+    from transnormer_lib.data.batches import evaluation_windows
+
+    tokens = language_models.corpus(parameters).tokens["validation"]
+    size = {"batch_size": parameters.sequences, "limit": parameters.sequences}
+    windows = evaluation_windows(tokens, length=parameters.length, **size)
+    return torch.cat([window["input_ids"] for window in windows])
+
+
+def measure(parameters: Parameters, store: "RunStore") -> list[MeasuredAttention]:
+    """Train or load the runs of Figure 2 and measure how local their attention is."""
+    from transnormer_lib.analysis.dilution import leak_between_blocks, model_locality
+    from transnormer_lib.models.language_model import build_model
+
+    input_ids = held_out(parameters)
+    measured = []
+    for (row, seed), config in zip(rows(parameters), runs(parameters), strict=True):
+        if row not in parameters.architectures:
+            continue
+        run = store.get(config)
+        model, untrained = run.model(), build_model(config.model, config.seed)
+        localities = model_locality(model, input_ids), model_locality(untrained, input_ids)
+        leak = leak_between_blocks(model, parameters.length)
+        measured.append(MeasuredAttention(row, seed, final_bits(run), run, *localities, leak))
+    return measured
+
+
+def mixture_bits(parameters: Parameters, store: "RunStore") -> dict[str, list[float]]:
+    """Table 3: the validation loss of each mixture in bits per token, in the order of the seeds."""
+    measured = [
+        Measured(row, seed, final_bits(run := store.get(config)), run)
+        for (row, seed), config in zip(rows(parameters), runs(parameters), strict=True)
+        if row in parameters.mixtures
+    ]
+    bits = by_row(measured)
+    return {row: bits[row] for row in parameters.mixtures}
+
+
+def quality(bits: Mapping[str, Sequence[float]], ngrams: Mapping[str, float]) -> list[dict[str, Any]]:
+    """One line per row: mean and range of the loss over the seeds; n-gram models below."""
+    lines: list[dict[str, Any]] = [
+        {"model": row, "mean": seeds.mean(values), "range": seeds.spread(values, 3)} for row, values in bits.items()
+    ]
+    return lines + [{"model": name, "mean": value, "range": None} for name, value in ngrams.items()]
+
+
+def distances(measured: Sequence[MeasuredAttention], reference: str) -> dict[str, list[float]]:
+    """How far the curves of each row are from those of ``reference``, averaged over layers, for every seed."""
+    from transnormer_lib.analysis.dilution import curve_distance
+
+    trained = by_row(measured, "trained")
+    return {row: list(map(curve_distance, ours, trained[reference])) for row, ours in trained.items()}
+
+
+def area_table(measured: Sequence[MeasuredAttention], reference: float) -> list[dict[str, Any]]:
+    """One line per row: areas before and after training, the excess over complete dilution, and empty rows."""
+    untrained, empty = by_row(measured, "untrained.area"), by_row(measured, "trained.empty_rows")
+    return [
+        {
+            "model": row,
+            "trained": seeds.mean(areas),
+            "range": seeds.spread(areas, 3),
+            "untrained": seeds.mean(untrained[row]),
+            "above dilution": seeds.mean(areas) - reference,
+            "empty rows": seeds.mean(empty[row]),
+        }
+        for row, areas in by_row(measured, "trained.area").items()
+    ]
+
+
+def curves(measured: Sequence[MeasuredAttention]) -> "pd.DataFrame":
+    """Figure 2a as a tidy frame: architecture, seed, state, neighbourhood (x), score (y)."""
+    import pandas as pd
+
+    return pd.concat(
+        pd.DataFrame(
+            {
+                "architecture": m.row,
+                "seed": m.seed,
+                "state": state,
+                "neighbourhood": locality.mean_sizes,
+                "score": np.linspace(0, 1, locality.sizes.shape[-1]),
+            }
+        )
+        for m in measured
+        for state, locality in m.localities()
+    )
+
+
+def layer_areas(measured: Sequence[MeasuredAttention]) -> "pd.DataFrame":
+    """Area under each layer's curve as a tidy frame: architecture, seed, state, layer (from 1), area."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        [
+            {"architecture": m.row, "seed": m.seed, "state": state, "layer": layer, "area": area}
+            for m in measured
+            for state, locality in m.localities()
+            for layer, area in enumerate(locality.areas, start=1)
+        ]
+    )
+
+
+def half_areas(measured: Sequence[MeasuredAttention], half: str, state: str = "trained") -> dict[str, list[float]]:
+    """The area over the ``early`` or the ``late`` half of each row's layers, in the order of the seeds."""
+    found = by_row(measured, state)
+    return {row: [getattr(one, f"{half}_area")() for one in localities] for row, localities in found.items()}
+
+
+def conclusions(
+    measured: Sequence[MeasuredAttention], mixtures: Mapping[str, Sequence[float]], reference: float
+) -> list[str]:
+    """What the runs say about locality before and after training, NormAttention's own, and Table 3, in sentences.
+
+    ``reference`` is the area of complete dilution.
+    """
+    before, after = by_row(measured, "untrained.area"), by_row(measured, "trained.area")
+    early, late = half_areas(measured, "early"), half_areas(measured, "late")
+    early_before = half_areas(measured, "early", "untrained")
+    lines = []
+    for name in after:
+        lines.append(
+            f"{name}: area {seeds.mean(after[name]):.3f} after training, {seeds.mean(before[name]):.3f} before it; "
+            f"complete dilution has {reference:.3f}."
+        )
+        if name.startswith("transnormer"):
+            above = seeds.mean(late[name]) - reference
+            lines.append(
+                f"{name}: its DiagAttention layers have area {seeds.mean(early[name]):.3f} "
+                f"({seeds.mean(early_before[name]):.3f} before training), its NormAttention layers "
+                f"{seeds.mean(late[name]):.3f}, which is {above:+.3f} from complete dilution."
+            )
+    ordered = sorted(mixtures, key=lambda name: seeds.mean(mixtures[name]))
+    return [*lines, f"Table 3's rows from the lowest loss: {', '.join(ordered)}."]
