@@ -183,7 +183,7 @@ def architecture(
         values["attention_dropout"] = 0.1
     if released and transnormer:
         values |= {"rotary": "lrpe", "activation": "identity", "norm_eps_placement": "outside"}
-    size = {"vocab_size": vocab_size, "max_length": max_length, "dim": dim, "heads": heads}
+    size: dict[str, Any] = {"vocab_size": vocab_size, "max_length": max_length, "dim": dim, "heads": heads}
     return ModelConfig(kind=kind, **size, **(values | fields))
 
 
