@@ -16,7 +16,7 @@ from transnormer_lib.models.language_model import build_model, count_parameters
 from transnormer_lib.studies.autoregressive_lm import published as paper
 from transnormer_lib.studies.autoregressive_lm import results
 from transnormer_lib.studies.autoregressive_lm import runs as study
-from transnormer_lib.studies.autoregressive_lm.results import TestedRun
+from transnormer_lib.studies.autoregressive_lm.results import MeasuredDecoder
 from transnormer_lib.studies.common import language_models
 from transnormer_lib.studies.common.measured import by_row
 from transnormer_lib.studies.common.parameters import read
@@ -26,9 +26,9 @@ from transnormer_lib.training.store import Run, RunStore
 PARAMETERS = read(study.Parameters, {**LANGUAGE_MODEL, **ROWS, "test_windows": 2, "task": "causal", "steps": 1})
 
 
-def fake(row: str, losses: list[float]) -> list[TestedRun]:
+def fake(row: str, losses: list[float]) -> list[MeasuredDecoder]:
     run = cast(Run, SimpleNamespace(record={"parameters": 7}))
-    return [TestedRun(row, seed, bits, run, bits + 0.5) for seed, bits in enumerate(losses)]
+    return [MeasuredDecoder(row, seed, bits, run, bits + 0.5) for seed, bits in enumerate(losses)]
 
 
 def conclusions(bigram: float, **losses: list[float]) -> list[str]:
