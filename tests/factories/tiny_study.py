@@ -1,11 +1,11 @@
-"""What the tests of the language-model studies share: the parameters of a run that takes no time."""
+"""Parameters for the tests of the language-model studies: runs that take no time."""
 
 from dataclasses import asdict
 from typing import Any
 
 from transnormer_lib.models.config import ModelConfig
 
-# Those that every language-model study reads.
+# The parameters that every language-model study reads.
 LANGUAGE_MODEL: dict[str, Any] = {
     "corpus": "wikipedia",
     "vocabulary": "bytes",

@@ -16,7 +16,7 @@ from transnormer_lib.models.language_model import build_model, count_parameters
 from transnormer_lib.studies.autoregressive_lm import published as paper
 from transnormer_lib.studies.autoregressive_lm import results
 from transnormer_lib.studies.autoregressive_lm import runs as study
-from transnormer_lib.studies.autoregressive_lm.results import TestedRun
+from transnormer_lib.studies.autoregressive_lm.results import MeasuredDecoder
 from transnormer_lib.studies.common import language_models
 from transnormer_lib.studies.common.measured import by_row
 from transnormer_lib.studies.common.parameters import read
@@ -26,9 +26,9 @@ from transnormer_lib.training.store import Run, RunStore
 PARAMETERS = read(study.Parameters, {**LANGUAGE_MODEL, **ROWS, "test_windows": 2, "task": "causal", "steps": 1})
 
 
-def fake(row: str, losses: list[float]) -> list[TestedRun]:
+def fake(row: str, losses: list[float]) -> list[MeasuredDecoder]:
     run = cast(Run, SimpleNamespace(record={"parameters": 7}))
-    return [TestedRun(row, seed, bits, run, bits + 0.5) for seed, bits in enumerate(losses)]
+    return [MeasuredDecoder(row, seed, bits, run, bits + 0.5) for seed, bits in enumerate(losses)]
 
 
 def conclusions(bigram: float, **losses: list[float]) -> list[str]:
@@ -42,13 +42,13 @@ def test_every_row_is_trained_with_every_seed() -> None:
 
 @pytest.mark.parametrize("variant", ["transnormer-t1", "transnormer-t2"])
 @pytest.mark.parametrize("control", ["vanilla-matched", "linear-matched"])
-def test_a_control_differs_from_transnormer_in_attention_alone(variant: str, control: str) -> None:
+def test_a_control_differs_from_transnormer_only_in_attention(variant: str, control: str) -> None:
     models = study.models(PARAMETERS)
     assert differing(models[variant], models[control]) == ATTENTION
 
 
 @pytest.mark.parametrize("variant", ["transnormer-t1", "transnormer-t2"])
-def test_a_released_control_differs_in_attention_alone_and_only_released_rows_rotate(variant: str) -> None:
+def test_a_released_control_differs_only_in_attention_and_only_released_rows_rotate(variant: str) -> None:
     models = study.models(PARAMETERS)
     ours, control = models[language_models.released(variant)], models[language_models.released("linear-matched")]
     assert differing(ours, control) == ATTENTION
@@ -92,7 +92,7 @@ def test_a_diverged_run_is_counted_and_left_out_of_the_mean() -> None:
     assert gram["Table 4"] is None
 
 
-def test_the_table_prints_the_published_values_beside_published_rows_alone() -> None:
+def test_the_table_has_published_values_for_published_rows_only() -> None:
     rows = results.table([*fake("linear", [3.0]), *fake("linear-matched", [3.0])], {})
     assert [row["Table 4"] for row in rows] == ["32.63 / 34.25", None]
 
@@ -146,7 +146,7 @@ def test_ngram_models_are_measured_on_both_splits_and_the_bigram_beats_the_unigr
     assert all(grams["2-gram"][split] < grams["1-gram"][split] < 8.0 for split in ("validation", "test"))
 
 
-def test_prompts_are_spread_over_the_text_and_followed_by_what_follows() -> None:
+def test_prompts_are_spread_over_the_text_and_followed_by_its_next_tokens() -> None:
     corpus = language_models.corpus(PARAMETERS)
     tokens = corpus.tokens["validation"]
     part = len(tokens) // 3

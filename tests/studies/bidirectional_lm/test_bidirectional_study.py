@@ -52,12 +52,12 @@ def test_every_row_is_trained_with_every_seed() -> None:
 
 @pytest.mark.parametrize("variant", ["transnormer-t1", "transnormer-t2"])
 @pytest.mark.parametrize("control", ["vanilla-matched", "linear-matched"])
-def test_a_control_differs_from_transnormer_in_attention_alone(variant: str, control: str) -> None:
+def test_a_control_differs_from_transnormer_only_in_attention(variant: str, control: str) -> None:
     ours, theirs = study.model(variant, PARAMETERS), study.model(control, PARAMETERS)
     assert differing(ours, replace(theirs, attention_dropout=0.0)) == ATTENTION
 
 
-def test_attention_dropout_is_softmax_attention_s_alone_unless_released() -> None:
+def test_only_softmax_attention_has_attention_dropout_unless_released() -> None:
     dropouts = {row: study.model(row, PARAMETERS).attention_dropout for row in PARAMETERS.rows()}
     assert {row for row, dropout in dropouts.items() if dropout} == {
         "vanilla",
@@ -99,7 +99,7 @@ def test_decoder_and_encoder_are_shown_with_their_differences() -> None:
     assert lines["parameters (M)"] == (155.99, 124.67)
 
 
-def test_perplexities_are_published_for_1_elu_and_transnormer_alone() -> None:
+def test_perplexities_are_published_only_for_1_elu_and_transnormer() -> None:
     values = {row: paper.published_perplexity(row) for row in (*paper.PUBLISHED, "linear-matched")}
     assert {row: value for row, value in values.items() if value is not None} == {
         "linear": 4.98,
@@ -108,7 +108,7 @@ def test_perplexities_are_published_for_1_elu_and_transnormer_alone() -> None:
     }
 
 
-def test_the_claims_print_what_the_tables_print() -> None:
+def test_the_claims_have_the_published_values_of_the_tables() -> None:
     printed = {claim.id: claim.published for claim in claims.load() if claim.notebook == "05_bidirectional_lm"}
     for row in paper.PUBLISHED:
         short = row.removeprefix("transnormer-").removeprefix("transformer-")
@@ -193,7 +193,7 @@ def test_held_out_sequences_are_the_text_spread_evenly() -> None:
 
 
 @pytest.mark.parametrize("vocabulary", ["bytes", "bpe-512"])
-def test_passages_begin_with_a_word_and_their_gaps_stand_in_the_text(vocabulary: str) -> None:
+def test_passages_begin_with_a_word_and_their_gaps_are_numbered_in_the_text(vocabulary: str) -> None:
     corpus = language_models.corpus(replace(PARAMETERS, vocabulary=vocabulary))
     for passage in results.passages(corpus, 3, 40, 4):
         assert corpus.vocabulary.decode(passage.ids[:1].numpy())[:1].isspace()
@@ -224,7 +224,7 @@ def test_a_piece_can_be_read_whatever_it_is() -> None:
     ]  # fmt: skip
 
 
-def test_the_guesses_stand_under_their_gaps_and_the_text_first() -> None:
+def test_the_guesses_are_listed_by_gap_below_the_text() -> None:
     corpus = language_models.corpus(PARAMETERS)
     passage = results.Passage(torch.tensor([*b" house"]), (1, 4))
     guess = Guess(tokens=(*b"h ",), probabilities=(0.5, 0.25), right=0.5, rank=1)

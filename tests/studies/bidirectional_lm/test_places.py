@@ -34,7 +34,7 @@ def windows(count: int = 6, length: int = 12) -> torch.Tensor:
     return torch.randint(18, (count, length), generator=torch.Generator().manual_seed(2))
 
 
-def test_the_places_are_sorted_by_what_stands_there() -> None:
+def test_the_places_are_sorted_by_what_the_model_sees_there() -> None:
     targets, seen = masked_places.inputs_at_places(batch(), MASK)
     assert targets.tolist() == [3, 5, 7, 9]
     assert [INPUTS[number] for number in seen] == ["the mask", "another token", "the token itself", "the token itself"]

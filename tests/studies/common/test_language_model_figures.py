@@ -9,7 +9,7 @@ from transnormer_lib.analysis.decoding import StepCost
 from transnormer_lib.studies.common import figures as draw
 
 
-def test_every_row_has_a_line_and_diverged_runs_are_told_in_words() -> None:
+def test_every_row_has_a_line_and_a_text_counts_diverged_runs() -> None:
     bits = {"vanilla": [2.0, 2.5], "linear": [2.1, math.inf], "transnormer-t1+released": [math.inf, math.inf]}
     (axes,) = draw.losses(bits, {"2-gram": 3.5}, unit="bits per byte").axes
     labels = [text.get_text() for text in axes.get_yticklabels()]

@@ -1,4 +1,4 @@
-"""What the studies ask for at each scale: runs that fit their notebooks, shared where they are the same."""
+"""The runs of every study at each scale fit its notebook, and studies share equal runs."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ STUDIED = [notebook for notebook in PROJECT.notebooks if studies.has_study(noteb
 
 @pytest.mark.parametrize("preset", PROJECT.presets)
 @pytest.mark.parametrize("notebook", STUDIED)
-def test_every_preset_gives_every_study_runs_of_different_names(notebook: str, preset: str) -> None:
+def test_every_preset_gives_every_study_runs_with_different_names(notebook: str, preset: str) -> None:
     names = [config.name for config in studies.runs(notebook, resolve(PROJECT, preset, notebook))]
     assert names
     assert len(set(names)) == len(names)
@@ -49,11 +49,11 @@ def test_quick_has_five_seeds_and_larger_scales_three(notebook: str) -> None:
 def test_language_models_have_expectations_of_their_early_loss(notebook: str, preset: str) -> None:
     for config in studies.runs(notebook, resolve(PROJECT, preset, notebook)):
         if config.head is None and config.start_from is None:
-            assert config.bands, f"{config.name} would run to its end however far off it is"
+            assert config.bands, f"{config.name} would run to its end whatever its loss"
             assert min(band.step for band in config.bands) <= config.steps / 10
 
 
-def test_a_row_or_seed_that_is_named_twice_is_refused() -> None:
+def test_a_row_or_seed_given_twice_is_refused() -> None:
     with pytest.raises(ValueError, match=r"architectures=\['a', 'a'\]: must differ"):
         language_models.grid(["a", "a"], [0])
     with pytest.raises(ValueError, match=r"seeds=\[1, 1\]: must differ"):

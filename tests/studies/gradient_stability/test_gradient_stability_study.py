@@ -1,4 +1,4 @@
-"""The runs behind Tables 1 and 2: what they share, and what is read off them, diverged ones included."""
+"""The runs behind Tables 1 and 2: what they share, and what their results say, also where one diverged."""
 
 import math
 from collections.abc import Sequence
@@ -77,12 +77,12 @@ def stored(folder: Path, row: str, seed: int, bits: Sequence[float], *, noise: f
     norm=st.sampled_from(["rms", "layer", "scale"]),
     rotary=st.sampled_from(["none", "rope", "lrpe"]),
 )
-def test_the_name_of_a_row_tells_what_it_is(architecture: str, norm: str, rotary: str) -> None:
+def test_the_name_of_a_row_gives_its_parts(architecture: str, norm: str, rotary: str) -> None:
     assert study.parts(study.label(architecture, rotary, norm)) == (architecture, norm, rotary)
 
 
 @pytest.mark.parametrize("rotary", ["none", "lrpe"])
-def test_rows_of_one_rotation_differ_in_their_attention_alone(rotary: str) -> None:
+def test_rows_of_one_rotation_differ_only_in_their_attention(rotary: str) -> None:
     rows = {row: config for row, config in study.models(PARAMETERS).items() if study.parts(row).rotary == rotary}
     rest = [replace(config, attention=("softmax",) * 2, attention_options={}) for config in rows.values()]
     assert len(rows) >= 5
@@ -90,7 +90,7 @@ def test_rows_of_one_rotation_differ_in_their_attention_alone(rotary: str) -> No
     assert all(config == rest[0] and config.rotary == rotary for config in rest)
 
 
-def test_other_norms_join_under_the_last_rotation_alone() -> None:
+def test_other_norms_are_trained_only_under_the_last_rotation() -> None:
     others = [row for row in study.models(PARAMETERS) if study.parts(row).norm != "rms"]
     assert others == ["norm-t2-layer+lrpe", "norm-t2-scale+lrpe"]
 
@@ -157,7 +157,7 @@ def frame(**rows: list[tuple[float, ...]]) -> pd.DataFrame:
     )
 
 
-def test_an_order_has_appeared_once_its_interval_stays_off_zero() -> None:
+def test_an_order_has_appeared_once_its_interval_stays_away_from_zero() -> None:
     curves = frame(
         a=[(3.0, 3.1, 3.2), (3.0, 3.4, 2.9), (2.0, 2.1, 2.2), (1.0, 1.1, 1.2)],
         b=[(4.0, 4.1, 4.21), (3.1, 3.0, 3.2), (3.0, 3.1, 3.21), (2.0, 2.1, 2.21)],

@@ -22,15 +22,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TestedRun(Measured):
+class MeasuredDecoder(Measured):
     """One run, with its loss on the test text too; infinite where it diverged."""
-
-    __test__ = False  # not a test of pytest's
 
     test: float
 
 
-def measure(parameters: Parameters, store: "RunStore") -> list[TestedRun]:
+def measure(parameters: Parameters, store: "RunStore") -> list[MeasuredDecoder]:
     """Train or load every run and measure it on the test split too, on which nothing was chosen."""
     import torch
 
@@ -43,7 +41,7 @@ def measure(parameters: Parameters, store: "RunStore") -> list[TestedRun]:
         if run.record["status"] == "finished":
             model, cpu, windows = run.model(), torch.device("cpu"), parameters.test_windows
             test = evaluate(model, config, corpus, cpu, split="test", windows=windows)["bits_per_token"]
-        measured.append(TestedRun(row, seed, final_bits(run), run, test))
+        measured.append(MeasuredDecoder(row, seed, final_bits(run), run, test))
     return measured
 
 
@@ -58,7 +56,7 @@ def ngram_bits(corpus: "TextCorpus") -> dict[str, dict[str, float]]:
     return grams
 
 
-def table(measured: Sequence[TestedRun], ngrams: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+def table(measured: Sequence[MeasuredDecoder], ngrams: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
     """One line per row: mean losses, the range and how many runs diverged, Table 4; n-gram models below."""
     test = by_row(measured, "test")
     lines = []

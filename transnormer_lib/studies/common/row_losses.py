@@ -7,17 +7,11 @@ from typing import TYPE_CHECKING
 from transnormer_lib.analysis import seeds
 from transnormer_lib.choices import VARIANTS
 from transnormer_lib.studies.common.language_models import released
-from transnormer_lib.studies.common.measured import Measured, by_row
+from transnormer_lib.studies.common.measured import Measured
+from transnormer_lib.studies.common.measured import by_row as by_row  # lra imports it from here
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["by_row"]  # for studies that still import it, and the two below, from here
-finished_mean = seeds.mean
-
-
-def spread(bits: Sequence[float]) -> str:
-    return seeds.spread(bits, 3)
 
 
 def untrained(rows: Sequence[str], scale: str) -> str:

@@ -1,0 +1,76 @@
+"""The runs behind Figure 2 and Table 3, and what is said about their locality."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from tiny_study import LANGUAGE_MODEL
+
+from transnormer_lib.analysis.dilution import Locality
+from transnormer_lib.studies.attention_dilution import results
+from transnormer_lib.studies.attention_dilution import runs as study
+from transnormer_lib.studies.attention_dilution.results import MeasuredAttention
+from transnormer_lib.studies.common.parameters import read
+
+PARAMETERS = read(
+    study.Parameters,
+    {
+        **LANGUAGE_MODEL,
+        "architectures": ["vanilla", "linear"],
+        "mixtures": ["linear", "vanilla-linear"],
+        "rotary": "none",
+        "seeds": [1, 0],
+        "sequences": 2,
+        "attention_dropout": 0.1,
+        "waypoints": [],
+    },
+)
+RUN = cast(Any, SimpleNamespace(record={}))
+
+
+def locality(*areas: float) -> Locality:
+    """A locality with these areas per layer, and curves that start at the first of them."""
+    sizes = np.tile(np.linspace(areas[0], 1, 3), (len(areas), 1))
+    return Locality(sizes, np.array(areas), np.zeros((len(areas), 2, 2)), 0.0)
+
+
+def measured(row: str, trained: float) -> list[MeasuredAttention]:
+    """Two seeds, the later one first, whose early layer has the area ``trained`` + seed / 10 after training."""
+    return [
+        MeasuredAttention(row, seed, 3.0, RUN, locality(trained + seed / 10, 0.5), locality(0.4, 0.4), 0.0)
+        for seed in (1, 0)
+    ]
+
+
+@pytest.mark.parametrize("task", ["causal", "masked"])
+def test_a_row_of_both_figure_and_table_is_trained_once_per_seed(task: Any) -> None:
+    parameters = replace(PARAMETERS, task=task)
+    assert study.rows(parameters) == [(row, s) for row in ("vanilla", "linear", "vanilla-linear") for s in (1, 0)]
+    names = [config.name for config in study.runs(parameters)]
+    assert names == [f"{task}-{row}-seed{seed}" for row, seed in study.rows(parameters)]
+
+
+def test_areas_of_half_the_layers_come_in_the_order_of_the_seeds() -> None:
+    found = measured("vanilla", 0.6)
+    assert results.half_areas(found, "early") == {"vanilla": pytest.approx([0.6, 0.7])}
+    assert results.half_areas(found, "late") == {"vanilla": [0.5, 0.5]}
+    assert results.half_areas(found, "early", "untrained") == {"vanilla": [0.4, 0.4]}
+
+
+def test_a_row_has_no_distance_from_itself_and_the_tables_have_a_line_per_row() -> None:
+    found = [*measured("vanilla", 0.6), *measured("linear", 0.2)]
+    assert results.distances(found, "vanilla") == {"vanilla": [0, 0], "linear": pytest.approx([0.2, 0.2])}
+    (vanilla, linear) = results.area_table(found, reference=0.5)
+    assert (vanilla["model"], vanilla["untrained"], linear["range"]) == ("vanilla", 0.4, "0.350 to 0.400")
+    assert len(results.layer_areas(found)) == 2 * 2 * 2 * 2
+    assert len(results.curves(found)) == 2 * 2 * 2 * 3
+
+
+def test_the_conclusions_follow_the_areas_and_the_losses() -> None:
+    mixtures = {"linear": [3.0, 3.2], "vanilla-linear": [2.0, 2.1]}
+    lines = results.conclusions(measured("transnormer-t2", 0.6), mixtures, reference=0.5)
+    assert lines[0] == "transnormer-t2: area 0.575 after training, 0.400 before it; complete dilution has 0.500."
+    assert "DiagAttention layers have area 0.650 (0.400 before training), its NormAttention layers 0.500" in lines[1]
+    assert lines[-1] == "Table 3's rows from the lowest loss: vanilla-linear, linear."
