@@ -14,6 +14,7 @@ from transnormer_lib.data.faults import DataUnavailable
 from transnormer_lib.project import Project
 from transnormer_lib.report.parameters import resolve
 from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
+from transnormer_lib.studies.common.parameters import read
 from transnormer_lib.studies.glue import results as results_of
 from transnormer_lib.studies.glue import runs as study
 from transnormer_lib.studies.glue.average import COLUMNS
@@ -23,20 +24,19 @@ from transnormer_lib.training.store import Run, RunFailed, RunStore
 ROOT = Path(__file__).resolve().parents[3]
 PROJECT = Project(ROOT)
 BASE = "05_bidirectional_lm"
-SMALL: dict[str, Any] = yaml.safe_load((ROOT / "tests/report/samples/06_glue.yaml").read_text())
-EMBEDDED = SMALL | {
-    "tasks": ["letter-order"],
-    "train_examples": {"letter-order": 32},
-    "architectures": ["transnormer-t2"],
-    "rates": [1e-3],
-    "base_corpus": "wikipedia",
-    "base_vocabulary": "bytes",
-    "base_length": 16,
-}
+SMALL = read(study.Parameters, yaml.safe_load((ROOT / "tests/report/samples/06_glue.yaml").read_text()))
+EMBEDDED = replace(
+    SMALL,
+    tasks=("letter-order",),
+    train_examples={"letter-order": 32},
+    architectures=("transnormer-t2",),
+    rates=(1e-3,),
+    encoders=replace(SMALL.encoders, corpus="wikipedia", vocabulary="bytes", length=16),
+)
 
 
-def parameters_of(preset: str) -> dict[str, Any]:
-    return resolve(PROJECT, preset, "06_glue")
+def parameters_of(preset: str) -> study.Parameters:
+    return read(study.Parameters, resolve(PROJECT, preset, "06_glue"))
 
 
 def fake(row: str, seed: int, rate: float, *scores: float, task: str = "cola", start: bool = True) -> Measured:
@@ -83,7 +83,7 @@ def test_the_paper_s_scale_has_every_row_task_and_rate_of_the_paper() -> None:
     runs = [config for config in study.runs(parameters_of("paper")) if config.head]
     rates = {config.optimizer.learning_rate for config in runs}
     assert rates == {1e-5, 3e-5, 6e-5, 1e-4}
-    rows = set(bidirectional.rows(parameters_of("paper")))
+    rows = set(parameters_of("paper").rows())
     assert rows >= set(bidirectional.PUBLISHED)
     assert len(runs) == 6 * len(rows) * 3 * len(rates)
     (cola,) = {config.steps for config in runs if config.data.task_name == "cola"}
@@ -93,7 +93,7 @@ def test_the_paper_s_scale_has_every_row_task_and_rate_of_the_paper() -> None:
 def test_pairs_are_joined_and_single_sentences_are_not() -> None:
     assert study.data_config("mrpc", SMALL).joined
     assert not study.data_config("cola", SMALL).joined
-    assert not study.data_config("mrpc", SMALL | {"joined": False}).joined
+    assert not study.data_config("mrpc", replace(SMALL, joined=False)).joined
 
 
 def test_a_limit_holds_for_both_sets_of_mnli() -> None:
@@ -102,14 +102,15 @@ def test_a_limit_holds_for_both_sets_of_mnli() -> None:
 
 
 def test_what_cannot_be_a_grid_is_refused() -> None:
-    for change, message in (
-        ({"tasks": ["cola", "cola"]}, r"tasks=\['cola', 'cola'\]: must differ"),
-        ({"rates": [1e-4, 1e-4]}, "rates=.*: must differ"),
-        ({"from_scratch": ["flash"]}, "from_scratch: 'flash': must be one of linear, transnormer-t2"),
-        ({"tasks": ["spelling"]}, "train_examples=.*: must say how many of 'spelling' are read"),
-    ):
+    changes: dict[str, dict[str, Any]] = {
+        r"tasks=\['cola', 'cola'\]: must differ": {"tasks": ("cola", "cola")},
+        "rates=.*: must differ": {"rates": (1e-4, 1e-4)},
+        "from_scratch: 'flash': must be one of linear, transnormer-t2": {"from_scratch": ("flash",)},
+        "train_examples=.*: must say how many of 'spelling' are read": {"tasks": ("spelling",)},
+    }
+    for message, change in changes.items():
         with pytest.raises(ValueError, match=message):
-            study.runs(SMALL | change)
+            study.runs(replace(SMALL, **change))
 
 
 def test_the_best_rate_counts_seed_by_seed() -> None:
@@ -183,7 +184,7 @@ def test_tasks_whose_data_are_absent_are_left_out_with_the_reason(monkeypatch: p
 
     monkeypatch.setattr("transnormer_lib.data.tasks.load_task", absent)
     results = study.measure(SMALL, cast(RunStore, None))
-    assert results.absent == dict.fromkeys(SMALL["tasks"], "not on this machine")
+    assert results.absent == dict.fromkeys(SMALL.tasks, "not on this machine")
     assert (results.measured, results.columns, results_of.conclusions(results, {})) == ([], [], [])
 
 
@@ -197,7 +198,7 @@ def test_a_row_whose_encoder_diverged_has_no_score() -> None:
 
 
 def test_a_stand_in_is_fine_tuned_from_end_to_end_and_measured_on_test(tmp_path: Path) -> None:
-    results = study.measure(EMBEDDED | {"seeds": [0]}, RunStore(tmp_path))
+    results = study.measure(replace(EMBEDDED, seeds=(0,)), RunStore(tmp_path))
     (column,) = results.columns
     assert results.labels == ["transnormer-t2", study.fine_tuned("transnormer-t2")]
     assert all(0 <= m.score(column, of) <= 100 for m in results.measured for of in ("best", "last", "test"))

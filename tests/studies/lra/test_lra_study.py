@@ -1,7 +1,7 @@
 """The runs behind Table 6, their recipes, and what is said about scores that exist and scores that do not."""
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,20 +16,21 @@ from transnormer_lib.studies.lra.runs import Measured, Results
 from transnormer_lib.training.config import RunConfig
 from transnormer_lib.training.store import Run, RunStore
 
-TINY = {"steps": 1, "batch_size": 2, "dim": 8, "warmup": 0, "block_size": 4, "ffn": 8, "glu": 8, "landmarks": 4}
-PARAMETERS: dict[str, Any] = {
-    "recipe": "paper",
-    "tasks": ["digits-7"],
-    "architectures": ["linear", "transnormer-t2"],
-    "controls": ["linear-matched"],
-    "seeds": [1, 0],
-    "settings": {"digits-7": TINY | {"train_examples": 10, "held_out_examples": 10}},
-    "precision": "fp32",
-    "evaluations": 1,
-    "evaluation_examples": 0,
-    "evaluation_part": "spread",
-}
-WHOLE = PARAMETERS | {"tasks": list(study.TASKS), "architectures": list(study.PUBLISHED), "settings": {}}
+TINY: dict[str, int | float | str] = {"steps": 1, "batch_size": 2, "dim": 8, "warmup": 0, "block_size": 4, "ffn": 8, "glu": 8, "landmarks": 4}
+FEW = {"train_examples": 10, "held_out_examples": 10}
+PARAMETERS = study.Parameters(
+    recipe="paper",
+    tasks=("digits-7",),
+    architectures=("linear", "transnormer-t2"),
+    controls=("linear-matched",),
+    seeds=(1, 0),
+    settings={"digits-7": TINY | FEW},
+    precision="fp32",
+    evaluations=1,
+    evaluation_examples=0,
+    evaluation_part="spread",
+)
+WHOLE = replace(PARAMETERS, tasks=study.TASKS, architectures=tuple(study.PUBLISHED), settings={})
 ATTENTION = {"attention", "attention_options"}
 
 
@@ -47,14 +48,14 @@ def differing(a: RunConfig, b: RunConfig) -> set[str]:
     return {name for name in ours if ours[name] != theirs[name]}
 
 
-def by_row(parameters: dict[str, Any], task: str) -> dict[str, RunConfig]:
+def by_row(parameters: study.Parameters, task: str) -> dict[str, RunConfig]:
     return {row: study.run(task, row, 0, parameters) for row in study.rows(parameters)}
 
 
 def test_every_task_row_and_seed_is_a_run_of_its_own_name_and_needs_no_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_registry, "load_task", lambda *_, **__: pytest.fail("reads data"))
     for recipe in ("paper", "released"):
-        names = [config.name for config in study.runs(WHOLE | {"recipe": recipe})]
+        names = [config.name for config in study.runs(replace(WHOLE, recipe=cast(Any, recipe)))]
         assert len(set(names)) == len(names) == 5 * (15 + 1) * 2
 
 
@@ -88,14 +89,15 @@ def test_the_baselines_have_the_sizes_of_that_harness() -> None:
 
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 def test_a_control_differs_from_transnormer_in_attention_alone(recipe: str) -> None:
-    rows = by_row(WHOLE | {"recipe": recipe, "controls": ["vanilla-matched", "linear-matched"]}, "image")
+    controls = ("vanilla-matched", "linear-matched")
+    rows = by_row(replace(WHOLE, recipe=cast(Any, recipe), controls=controls), "image")
     for variant in study.OURS:
-        for control in ("vanilla-matched", "linear-matched"):
+        for control in controls:
             assert differing(rows[variant], rows[control]) == ATTENTION
 
 
 def test_the_released_recipe_has_local_heads_of_its_own_and_no_glu() -> None:
-    model = by_row(WHOLE | {"recipe": "released"}, "image")["transnormer-t2"].model
+    model = by_row(replace(WHOLE, recipe="released"), "image")["transnormer-t2"].model
     assert (model.layers, model.dim, model.heads, model.hidden) == (12, 128, 8, 256)
     assert (model.feed_forward, model.positions, model.rotary) == ("ffn", "sinusoidal", "lrpe")
     assert model.attention == ("diag",) * 6 + ("norm",) * 6
@@ -116,21 +118,21 @@ def test_what_is_no_task_setting_or_recipe_is_refused() -> None:
     with pytest.raises(ValueError, match="recipe='ours': must be one of"):
         recipes.setting("image", cast(Any, "ours"), {})
     with pytest.raises(ValueError, match=r"settings=\['image'\]: names no task of tasks="):
-        study.runs(PARAMETERS | {"settings": {"image": {}}})
+        study.runs(replace(PARAMETERS, settings={"image": {}}))
 
 
 def test_a_run_is_measured_on_the_test_split_in_percent(tmp_path: Path) -> None:
-    measured = study.measure(PARAMETERS | {"seeds": [0], "controls": []}, RunStore(tmp_path))
+    measured = study.measure(replace(PARAMETERS, seeds=(0,), controls=()), RunStore(tmp_path))
     assert [m.row for m in measured.measured] == ["linear", "transnormer-t2"]
     for m in measured.measured:
         assert m.test == 100 * m.run.record["at_end"]["test"]["accuracy"]
 
 
 def test_a_run_of_the_released_recipe_trains_and_may_be_chosen_on_a_moving_part(tmp_path: Path) -> None:
-    settings = {"digits-7": PARAMETERS["settings"]["digits-7"] | {"layers": 2, "heads": 2, "local_heads": 4}}
-    changed = {"recipe": "released", "settings": settings, "seeds": [0], "architectures": list(study.OURS)}
-    moving = {"evaluation_examples": 4, "evaluation_part": "moving"}
-    measured = study.measure(PARAMETERS | changed | moving | {"controls": []}, RunStore(tmp_path))
+    settings = {"digits-7": TINY | FEW | {"layers": 2, "heads": 2, "local_heads": 4}}
+    released = replace(PARAMETERS, recipe="released", settings=settings, seeds=(0,), architectures=study.OURS)
+    moving = replace(released, controls=(), evaluation_examples=4, evaluation_part="moving")
+    measured = study.measure(moving, RunStore(tmp_path))
     assert [m.row for m in measured.measured] == list(study.OURS)
     assert all(math.isfinite(m.test) for m in measured.measured)
 
@@ -183,9 +185,8 @@ def test_every_printed_average_is_the_mean_of_its_row() -> None:
 
 
 def test_shortcuts_are_those_of_the_task() -> None:
-    settings = {"digits-7": PARAMETERS["settings"]["digits-7"], "listops": {"train_examples": 8} | TINY}
-    settings["listops"]["held_out_examples"] = 8
-    present, absent = study.load(PARAMETERS | {"tasks": list(settings), "settings": settings})
+    settings = {"digits-7": TINY | FEW, "listops": TINY | {"train_examples": 8, "held_out_examples": 8}}
+    present, absent = study.load(replace(PARAMETERS, tasks=tuple(settings), settings=settings))
     assert not absent
     assert list(study.shortcuts(present["digits-7"])) == ["chance", "most common", "bag of tokens"]
     rules = study.shortcuts(present["listops"])

@@ -15,6 +15,7 @@ from transnormer_lib.models.flops import forward_flops
 from transnormer_lib.papers import tables
 from transnormer_lib.project import Project
 from transnormer_lib.report.parameters import resolve
+from transnormer_lib.studies.common.parameters import read
 from transnormer_lib.studies.lra import recipes as arena_recipes
 from transnormer_lib.studies.lra import runs as arena
 from transnormer_lib.studies.speed import published as speed_published
@@ -23,33 +24,35 @@ from transnormer_lib.studies.speed import runs as study
 from transnormer_lib.studies.speed.runs import Results
 
 ROWS = (*study.TABLE_7, *study.ADDED)
-PARAMETERS: dict[str, Any] = {
-    "device": "cpu",
-    "precision": "fp32",
-    "batch": 1,
-    "lengths": [128, 1024, 5120],
-    "slope_from": 1024,
-    "judged_lengths": [5120],
-    "rounds": 3,
-    "group_seconds": 0.0,
-    "repeats": 2,
-    "round_seconds": 0.1,
-    "long_step_seconds": 1.0,
-    "step_seconds": 2.0,
-    "memory_limit_gb": 0.5,
-    "figure_length": 1024,
-    "decode_positions": [64],
-    "decode_steps": 8,
-    "decode_rounds": 3,
-    "task_scores": {},
-}
+PARAMETERS = study.Parameters(
+    device="cpu",
+    precision="fp32",
+    batch=1,
+    lengths=(128, 1024, 5120),
+    slope_from=1024,
+    judged_lengths=(5120,),
+    rounds=3,
+    group_seconds=0.0,
+    repeats=2,
+    round_seconds=0.1,
+    long_step_seconds=1.0,
+    step_seconds=2.0,
+    memory_limit_gb=0.5,
+    figure_length=1024,
+    decode_positions=(64,),
+    decode_steps=8,
+    decode_rounds=3,
+    scores=arena.recipe_parameters("paper", {}),
+)
 PROJECT = Project(Path(__file__).resolve().parents[3])
+QUICK = resolve(PROJECT, "quick", "08_speed")
 
 
 @pytest.mark.parametrize("preset", PROJECT.presets)
 def test_the_scores_of_figure_1_are_those_of_notebook_07_at_the_same_scale(preset: str) -> None:
-    here, there = (resolve(PROJECT, preset, name) for name in ("08_speed", "07_lra"))
-    assert here["task_scores"] == arena.read(there)
+    here = read(study.Parameters, resolve(PROJECT, preset, "08_speed"))
+    there = read(arena.Parameters, resolve(PROJECT, preset, "07_lra"))
+    assert here.scores == there
     assert study.runs(here) == arena.runs(there)
 
 
@@ -62,7 +65,8 @@ def test_a_score_is_the_mean_over_tasks_and_seeds_of_rows_that_all_finished(monk
     measured = {"a": {"x": [10.0, 20.0], "y": [50.0, 60.0]}, "b": {"x": [30.0, 40.0], "y": [70.0, -math.inf]}}
     results = SimpleNamespace(tasks=lambda: list(measured), scores=measured.__getitem__)
     monkeypatch.setattr(arena, "measure", lambda parameters, store: results)
-    assert study.scores({"task_scores": {"tasks": ["a", "b"]}}, None) == {"x": 25.0}  # type: ignore[arg-type]
+    asked = replace(PARAMETERS, scores=replace(PARAMETERS.scores, tasks=("a", "b")))
+    assert study.scores(asked, None) == {"x": 25.0}  # type: ignore[arg-type]
 
 
 def test_the_rows_are_those_of_table_7() -> None:
@@ -117,8 +121,8 @@ def test_on_a_gpu_every_row_with_kernels_but_the_matched_control_is_timed_withou
             with_kernels.add(row)
     assert {study.model_of(row) for row in study.PLAIN} == with_kernels - {"linear-matched"}
     assert study.rows(PARAMETERS) == ROWS
-    assert study.rows(PARAMETERS | {"device": "cuda"}) == (*ROWS, *study.PLAIN)
-    assert {row for row, _ in study.models(PARAMETERS | {"device": "cuda"})} == {*ROWS, *study.PLAIN}
+    assert study.rows(replace(PARAMETERS, device="cuda")) == (*ROWS, *study.PLAIN)
+    assert {row for row, _ in study.models(replace(PARAMETERS, device="cuda"))} == {*ROWS, *study.PLAIN}
 
 
 @pytest.mark.parametrize("row", study.PLAIN)
@@ -152,32 +156,28 @@ def test_the_optimiser_is_that_of_the_arena_recipe() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"lengths": []}, r"lengths=\[\]: must be positive and rise"),
-        ({"lengths": [256, 128]}, r"lengths=\[256, 128\]: must be positive and rise"),
-        ({"judged_lengths": [2048]}, "judged_lengths=.*2048 is none of lengths"),
-        ({"judged_lengths": []}, r"judged_lengths=\[\]: must hold at least one of lengths"),
-        ({"decode_positions": []}, r"decode_positions=\[\]: must hold at least one position"),
-        ({"decode_positions": [64, 0]}, r"decode_positions=\[64, 0\]: must hold .* each at least 1"),
-        ({"decode_steps": 0}, "decode_steps=0: must be at least 1"),
-        ({"decode_rounds": -1}, "decode_rounds=-1: must be at least 1"),
-        ({"device": "tpu"}, "device='tpu': must be 'cpu' or 'cuda'"),
+        ({"lengths": ()}, r"lengths=\(\): must be positive and rise"),
+        ({"lengths": (256, 128)}, r"lengths=\(256, 128\): must be positive and rise"),
+        ({"judged_lengths": (256,)}, "judged_lengths=.*: must be some of lengths"),
+        ({"judged_lengths": ()}, r"judged_lengths=\(\): must be some of lengths"),
+        ({"decode_positions": ()}, r"decode_positions=\(\): must hold positions of at least 1"),
+        ({"decode_positions": (64, 0)}, r"decode_positions=\(64, 0\): must hold positions of at least 1"),
+        ({"decode_steps": 0}, "decode_steps=0: must be a whole number of at least 1"),
+        ({"decode_rounds": -1}, "decode_rounds=-1: must be a whole number of at least 1"),
+        ({"device": "tpu"}, "device='tpu': must be one of"),
         ({"precision": "fp16"}, "precision='fp16': must be one of"),
         ({"batch": 0}, "batch=0: must be at least 1"),
         ({"rounds": 0}, "rounds=0: must be at least 1"),
         ({"step_seconds": 0.0}, "step_seconds=0.0: must be greater than 0"),
-        ({"figure_length": 2048}, r"figure_length=2048: must be of Table 7 and of lengths, one of \[1024, 5120\]"),
-        ({"figure_length": 128}, "figure_length=128: must be of Table 7"),
-        ({"memory_limit_gb": -1.0}, "memory_limit_gb=-1.0: must not be negative"),
+        ({"figure_length": 6144}, "figure_length=6144: must be in Table 7 and in lengths, one of"),
+        ({"figure_length": 128}, "figure_length=128: must be in Table 7"),
+        ({"memory_limit_gb": -1.0}, "memory_limit_gb=-1.0: must be .* not negative"),
     ],
     ids=lambda value: "" if isinstance(value, str) else "-".join(value),
 )
 def test_parameters_that_cannot_be_used_are_refused_by_name(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        study.read(PARAMETERS | change)
-
-
-def test_read_takes_the_studys_parameters_out_of_a_notebooks_names() -> None:
-    assert study.read(PARAMETERS | {"claims": object()}) == PARAMETERS
+        read(study.Parameters, QUICK | change)
 
 
 @pytest.mark.parametrize(("row", "per_pair"), [("vanilla", 512), ("flash-quad", 1024), ("transnormer-t1", 0)])
