@@ -19,7 +19,7 @@ from transnormer_lib.report.plan import Device, as_text, measure_device, plan
 from transnormer_lib.report.train import runs_of
 from transnormer_lib.studies.autoregressive_lm import published as autoregressive
 from transnormer_lib.studies.bidirectional_lm import published as bidirectional
-from transnormer_lib.studies.lra import runs as arena
+from transnormer_lib.studies.lra import published as arena
 from transnormer_lib.training.config import Band, DataConfig, RunConfig
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,4 +1,4 @@
-"""The runs behind Table 5, and what becomes of their scores."""
+"""The runs behind Table 5, and what their scores say."""
 
 import math
 from dataclasses import replace
@@ -14,42 +14,43 @@ from transnormer_lib.data.faults import DataUnavailable
 from transnormer_lib.project import Project
 from transnormer_lib.report.parameters import resolve
 from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
-from transnormer_lib.studies.glue import results as results_of
+from transnormer_lib.studies.common.parameters import read
+from transnormer_lib.studies.glue import results as found
 from transnormer_lib.studies.glue import runs as study
 from transnormer_lib.studies.glue.average import COLUMNS
-from transnormer_lib.studies.glue.runs import Cell, Measured, Results
+from transnormer_lib.studies.glue.results import Results, TunedRun
+from transnormer_lib.studies.glue.runs import Cell
 from transnormer_lib.training.store import Run, RunFailed, RunStore
 
 ROOT = Path(__file__).resolve().parents[3]
 PROJECT = Project(ROOT)
 BASE = "05_bidirectional_lm"
-SMALL: dict[str, Any] = yaml.safe_load((ROOT / "tests/report/samples/06_glue.yaml").read_text())
-EMBEDDED = SMALL | {
-    "tasks": ["letter-order"],
-    "train_examples": {"letter-order": 32},
-    "architectures": ["transnormer-t2"],
-    "rates": [1e-3],
-    "base_corpus": "wikipedia",
-    "base_vocabulary": "bytes",
-    "base_length": 16,
-}
+SMALL = read(study.Parameters, yaml.safe_load((ROOT / "tests/report/samples/06_glue.yaml").read_text()))
+EMBEDDED = replace(
+    SMALL,
+    tasks=("letter-order",),
+    train_examples={"letter-order": 32},
+    architectures=("transnormer-t2",),
+    rates=(1e-3,),
+    encoders=replace(SMALL.encoders, corpus="wikipedia", vocabulary="bytes", length=16),
+)
 
 
-def parameters_of(preset: str) -> dict[str, Any]:
-    return resolve(PROJECT, preset, "06_glue")
+def parameters_of(preset: str) -> study.Parameters:
+    return read(study.Parameters, resolve(PROJECT, preset, "06_glue"))
 
 
-def fake(row: str, seed: int, rate: float, *scores: float, task: str = "cola", start: bool = True) -> Measured:
-    """A run with these validation scores, as fractions; none where it diverged."""
-    metric = study.columns([task])[0].metric
+def fake(row: str, seed: int, rate: float, *scores: float, task: str = "cola", start: bool = True) -> TunedRun:
+    """A run with these validation scores, as fractions; without any it diverged."""
+    metric = found.columns([task])[0].metric
     validation = [{"step": step, metric: value} for step, value in enumerate(scores)]
     record = {"status": "finished" if scores else "diverged", "validation": validation, "at_end": {}}
     best = max(validation, key=lambda result: result[metric]) if validation else None
     run = cast(Run, SimpleNamespace(record=record, validation=best))
-    return Measured(Cell(task, row, start, seed, rate), run)
+    return found.tuned(Cell(task, row, start, seed, rate), run)
 
 
-def fake_results(*measured: Measured) -> Results:
+def fake_results(*measured: TunedRun) -> Results:
     tasks = dict.fromkeys(m.cell.task for m in measured)
     data = {task: cast(Any, SimpleNamespace(name=task, absent={}, stand_in=False)) for task in tasks}
     return Results(list(measured), data, {})
@@ -79,11 +80,11 @@ def test_a_row_from_scratch_differs_in_nothing_but_its_start() -> None:
     assert replace(fine, start_from=None, name=scratch.name) == scratch
 
 
-def test_the_paper_s_scale_has_every_row_task_and_rate_of_the_paper() -> None:
+def test_the_papers_scale_has_every_row_task_and_rate_of_the_paper() -> None:
     runs = [config for config in study.runs(parameters_of("paper")) if config.head]
     rates = {config.optimizer.learning_rate for config in runs}
     assert rates == {1e-5, 3e-5, 6e-5, 1e-4}
-    rows = set(bidirectional.rows(parameters_of("paper")))
+    rows = set(parameters_of("paper").rows())
     assert rows >= set(bidirectional.PUBLISHED)
     assert len(runs) == 6 * len(rows) * 3 * len(rates)
     (cola,) = {config.steps for config in runs if config.data.task_name == "cola"}
@@ -93,7 +94,7 @@ def test_the_paper_s_scale_has_every_row_task_and_rate_of_the_paper() -> None:
 def test_pairs_are_joined_and_single_sentences_are_not() -> None:
     assert study.data_config("mrpc", SMALL).joined
     assert not study.data_config("cola", SMALL).joined
-    assert not study.data_config("mrpc", SMALL | {"joined": False}).joined
+    assert not study.data_config("mrpc", replace(SMALL, joined=False)).joined
 
 
 def test_a_limit_holds_for_both_sets_of_mnli() -> None:
@@ -102,14 +103,15 @@ def test_a_limit_holds_for_both_sets_of_mnli() -> None:
 
 
 def test_what_cannot_be_a_grid_is_refused() -> None:
-    for change, message in (
-        ({"tasks": ["cola", "cola"]}, r"tasks=\['cola', 'cola'\]: must differ"),
-        ({"rates": [1e-4, 1e-4]}, "rates=.*: must differ"),
-        ({"from_scratch": ["flash"]}, "from_scratch: 'flash': must be one of linear, transnormer-t2"),
-        ({"tasks": ["spelling"]}, "train_examples=.*: must say how many of 'spelling' are read"),
-    ):
+    changes: dict[str, dict[str, Any]] = {
+        r"tasks=\['cola', 'cola'\]: must differ": {"tasks": ("cola", "cola")},
+        "rates=.*: must differ": {"rates": (1e-4, 1e-4)},
+        "from_scratch: 'flash': must be one of linear, transnormer-t2": {"from_scratch": ("flash",)},
+        "train_examples=.*: must say how many of 'spelling' are read": {"tasks": ("spelling",)},
+    }
+    for message, change in changes.items():
         with pytest.raises(ValueError, match=message):
-            study.runs(SMALL | change)
+            study.runs(replace(SMALL, **change))
 
 
 def test_the_best_rate_counts_seed_by_seed() -> None:
@@ -118,90 +120,93 @@ def test_the_best_rate_counts_seed_by_seed() -> None:
         fake("linear", 1, 1e-4, 0.6), fake("linear", 1, 1e-5),
     )  # fmt: skip
     (column,) = results.columns
-    assert results_of.by_label(results.measured, column) == {"linear": [50.0, 60.0]}
-    assert [m.cell.rate for m in results_of.chosen(results.measured)] == [1e-5, 1e-4]
+    assert results.scores(column) == {"linear": [50.0, 60.0]}
+    assert [m.cell.rate for m in results.chosen("cola")] == [1e-5, 1e-4]
 
 
 def test_a_row_from_scratch_is_a_row_of_its_own() -> None:
     results = fake_results(fake("linear", 0, 1e-4, 0.5), fake("linear", 0, 1e-4, 0.2, start=False))
-    assert results.labels == ["linear", study.fine_tuned("linear")]
-    assert results_of.by_label(results.measured, results.columns[0])["linear"] == [50.0]
+    assert results.scores(results.columns[0]) == {"linear": [50.0], study.from_scratch("linear"): [20.0]}
 
 
 def test_choosing_never_lowers_a_score() -> None:
     results = fake_results(fake("linear", 0, 1e-4, 0.5, 0.4), fake("linear", 0, 1e-5, 0.3, 0.1))
-    (line,) = results_of.effect_of_choosing(results)
+    (line,) = found.effect_of_choosing(results)
     assert line["last evaluation"] < line["best evaluation"] < line["best rate too"]
     assert line["the same on test"] is None
 
 
 def test_a_diverged_run_loses_and_is_counted() -> None:
     results = fake_results(*(fake("linear", seed, 1e-4, *scores) for seed, scores in enumerate([(0.5,), ()])))
-    assert results_of.per_seed(results, "linear", ["cola"]) == [50.0, -math.inf]
-    none = {"cola": cast(Any, SimpleNamespace(most_common={}, bag_of_tokens={}))}
-    assert results_of.table(results, none)[0] | {"diverged": 1} == results_of.table(results, none)[0]
-    assert "CoLA, diverged: linear 1 of 2." in results_of.conclusions(results, none)
+    assert results.per_seed("linear", ["cola"]) == [50.0, -math.inf]
+    assert found.table(results, {"CoLA": {}}) == [{"model": "linear", "CoLA": "50.0 (50.0 to 50.0, 1 diverged)"}]
+    assert "CoLA, runs that diverged: linear 1 of 2." in found.conclusions(results, {"CoLA": {}})
 
 
-def everything(row: str, seed: int, cola: tuple[float, ...]) -> list[Measured]:
-    found = []
+def everything(row: str, seed: int, cola: tuple[float, ...]) -> list[TunedRun]:
+    runs = []
     for task in ("mnli", "qnli", "qqp", "sst2", "mrpc", "cola"):
         one = fake(row, seed, 1e-4, *(cola if task == "cola" else (0.7,)), task=task)
-        if one.run and task == "mnli":
+        if task == "mnli":
             one.run.record["validation"][0]["accuracy_mismatched"] = 0.7
-        found.append(one)
-    return found
+        runs.append(one)
+    return runs
 
 
 def test_the_average_needs_all_columns_and_counts_a_diverged_run_as_0() -> None:
     results = fake_results(*everything("linear", 0, (0.7,)), *everything("linear", 1, ()))
-    assert results_of.per_seed(results, "linear", COLUMNS) == pytest.approx([70.0, 60.0])
-    assert results_of.averages(results, "linear")[1].plain is None
-    none = dict.fromkeys(results.data, cast(Any, SimpleNamespace(most_common={}, bag_of_tokens={})))
-    line = results_of.table(results, none)[0]
+    assert results.per_seed("linear", COLUMNS) == pytest.approx([70.0, 60.0])
+    assert results.averages("linear")[1].plain is None
+    line = found.table(results, {column.heading: {} for column in results.columns})[0]
     assert (line["average"], line["by task"]) == pytest.approx((65.0, 70.0))
-    assert results_of.averages(fake_results(fake("linear", 0, 1e-4, 0.5)), "linear") == []
+    assert fake_results(fake("linear", 0, 1e-4, 0.5)).averages("linear") == []
 
 
-def test_the_reason_why_a_number_is_lacking_is_told() -> None:
+def test_a_missing_number_has_a_reason() -> None:
     results = fake_results(fake("linear", 0, 1e-4, 0.5))
-    assert results_of.lacking(results, SMALL, ["linear"], ["cola"]) == ""
-    assert "no run of flash" in results_of.lacking(results, SMALL, ["flash"], ["cola"])
-    assert "no run on SST-2" in results_of.lacking(results, SMALL, ["linear"], ["sst2"])
+    assert found.lacking(results, SMALL, ["linear"], ["cola"]) == ""
+    assert "no run of flash" in found.lacking(results, SMALL, ["flash"], ["cola"])
+    assert "no run on SST-2" in found.lacking(results, SMALL, ["linear"], ["sst2"])
     absent = Results([], {}, {"cola": "no cola here"})
-    assert results_of.lacking(absent, SMALL, ["linear"], ["cola"]) == "no cola here"
+    assert found.lacking(absent, SMALL, ["linear"], ["cola"]) == "no cola here"
     stand_in = Results([], {"spelling": cast(Any, SimpleNamespace(name="spelling", absent={}, stand_in=True))}, {})
-    assert "stand-ins are not GLUE" in results_of.lacking(stand_in, SMALL, ["linear"], ["cola"])
+    assert "stand-ins are not GLUE" in found.lacking(stand_in, SMALL, ["linear"], ["cola"])
     one = Results([], {"mnli": cast(Any, SimpleNamespace(absent={"validation_mismatched": "not there"}))}, {})
     assert [column.name for column in one.columns] == ["mnli_m"]
-    assert results_of.lacking(one, SMALL, ["linear"], ["mnli_mm"]) == "not there"
+    assert found.lacking(one, SMALL, ["linear"], ["mnli_mm"]) == "not there"
 
 
-def test_tasks_whose_data_are_absent_are_left_out_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_without_data_are_left_out_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(*_: Any, **__: Any) -> None:
         raise DataUnavailable("not on this machine")
 
     monkeypatch.setattr("transnormer_lib.data.tasks.load_task", absent)
-    results = study.measure(SMALL, cast(RunStore, None))
-    assert results.absent == dict.fromkeys(SMALL["tasks"], "not on this machine")
-    assert (results.measured, results.columns, results_of.conclusions(results, {})) == ([], [], [])
+    results = found.measure(SMALL, cast(RunStore, None))
+    assert results.absent == dict.fromkeys(SMALL.tasks, "not on this machine")
+    assert (results.measured, results.columns, found.conclusions(results, {})) == ([], [], [])
 
 
 def test_a_row_whose_encoder_diverged_has_no_score() -> None:
     class Store:
         def get(self, config: Any) -> Run:
+            if config.start_from is None:
+                return cast(Run, SimpleNamespace(record={"status": "diverged"}))
             raise RunFailed("run masked: diverged after 3 steps")
 
-    results = study.measure(EMBEDDED, cast(RunStore, Store()))
-    assert {m.score(results.columns[0]) for m in results.measured} == {-math.inf}
+    results = found.measure(EMBEDDED, cast(RunStore, Store()))
+    assert (
+        {m.score(results.columns[0]) for m in results.measured}
+        == {m.validation for m in results.measured}
+        == {-math.inf}
+    )
 
 
 def test_a_stand_in_is_fine_tuned_from_end_to_end_and_measured_on_test(tmp_path: Path) -> None:
-    results = study.measure(EMBEDDED | {"seeds": [0]}, RunStore(tmp_path))
+    results = found.measure(replace(EMBEDDED, seeds=(0,)), RunStore(tmp_path))
     (column,) = results.columns
-    assert results.labels == ["transnormer-t2", study.fine_tuned("transnormer-t2")]
+    assert list(results.scores(column)) == ["transnormer-t2", study.from_scratch("transnormer-t2")]
     assert all(0 <= m.score(column, of) <= 100 for m in results.measured for of in ("best", "last", "test"))
-    shortcuts = results_of.shortcut_scores(results)
-    assert results_of.floors(column, shortcuts)["most common label"] == 50.0
-    assert results_of.described(results.data["letter-order"]).endswith("train 32, validation 48, test 48")
-    assert any("from scratch: no interval" in line for line in results_of.conclusions(results, shortcuts))
+    short = found.shortcut_scores(results)
+    assert short["letter-order"]["most common label"] == 50.0
+    assert found.described(results.data["letter-order"]).endswith("train 32, validation 48, test 48")
+    assert any("from scratch: no interval" in line for line in found.conclusions(results, short))

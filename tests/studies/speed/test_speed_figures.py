@@ -1,4 +1,4 @@
-"""The figures of speed hold every value that they are given, and names that can be read."""
+"""The figures of speed show every value, and names that can be read."""
 
 import itertools
 
@@ -9,10 +9,11 @@ mpl.use("agg")
 from matplotlib.text import Annotation
 
 from transnormer_lib.analysis.arena_speed import Cell
+from transnormer_lib.choices import VARIANTS
 from transnormer_lib.show.figures import STYLE
 from transnormer_lib.studies.speed import figures as draw
 from transnormer_lib.studies.speed import published
-from transnormer_lib.studies.speed import runs as study
+from transnormer_lib.studies.speed.models import ADDED, PLAIN, TABLE_7
 
 CELLS = (
     Cell("vanilla", 1024, "training", (0.2, 0.1, 0.4), (5_000_000, 6_000_000, 7_000_000)),
@@ -66,13 +67,13 @@ def test_circles_have_areas_in_proportion_to_memory() -> None:
     assert large / small == pytest.approx(4.0)
 
 
-@pytest.mark.parametrize("row", [*study.OURS, *study.PLAIN])
+@pytest.mark.parametrize("row", [*VARIANTS, *PLAIN])
 def test_transnormer_is_marked_with_and_without_kernels_and_1_plus_elu_is_not(row: str) -> None:
     figure = draw.bubbles({"ours": [draw.Bubble(row, 1.0, 50.0)]}, xlabel="", ylabels=[""])
     assert bool(figure.axes[0].collections[0].get_hatch()) == row.startswith("transnormer")
 
 
-@pytest.mark.parametrize("row", [*study.TABLE_7, *study.ADDED, *study.PLAIN])
+@pytest.mark.parametrize("row", [*TABLE_7, *ADDED, *PLAIN])
 def test_every_row_that_is_measured_has_a_style(row: str) -> None:
     assert STYLE[row].label
 

@@ -30,7 +30,8 @@ from transnormer_lib.models.feed_forward import GLU
 from transnormer_lib.papers import discrepancies, settings, tables
 from transnormer_lib.studies.ablations import runs as ablations
 from transnormer_lib.studies.lra import recipes as arena_recipes
-from transnormer_lib.studies.lra import runs as study
+from transnormer_lib.studies.lra import results as study
+from transnormer_lib.studies.lra.published import PUBLISHED
 from transnormer_lib.studies.what_the_paper_leaves_out import register
 from transnormer_lib.studies.what_the_paper_leaves_out import runs as register_runs
 from transnormer_lib.studies.what_the_paper_leaves_out.register import (
@@ -174,7 +175,7 @@ MUTATIONS: dict[str, Mutation] = {
     "ls-output-bias": prints("table_4", "params", 159.19, method="LS"),
     "flash-norms": prints("table_5", "params", 127.08, method="FLASH"),
     "flash-depth": puts(sizes, "matching_flash_layers", lambda kind: 10 if kind == "decoder" else 24),
-    "lra-similar-size": puts(study, "parameter_counts", lambda *_: dict.fromkeys(study.PUBLISHED, 100)),
+    "lra-similar-size": puts(study, "parameter_counts", lambda *_: dict.fromkeys(PUBLISHED, 100)),
     "learning-rate": says("Section 5.1", "autoregressive", "learning_rate", 5e-4),
     "warm-up-start": says(settings.SCRIPTS, "autoregressive", "warmup_start", 4e-4),
     "attention-dropout": says(settings.SCRIPTS, "bidirectional", "attention_dropout_of", ["vanilla"]),
@@ -306,7 +307,7 @@ FURTHER: dict[str, tuple[str, Mutation]] = {
     ),
     "Linformer three times as large": (
         "lra-similar-size",
-        puts(study, "parameter_counts", lambda *_: dict.fromkeys(study.PUBLISHED, 100) | {"linformer": 300}),
+        puts(study, "parameter_counts", lambda *_: dict.fromkeys(PUBLISHED, 100) | {"linformer": 300}),
     ),
     "GELU in the decoder": (
         "ffn-activation",

@@ -1,9 +1,9 @@
 """The averages of a row of Table 5.
 
-- ``table_5``: the paper's own. Its seven columns count alike, MNLI's two separately, and a model that did not converge
-  on a task scores 0 there: so the printed averages come out, 1+elu's 70.00 among them.
-- ``plain``: the benchmark's (Wang et al., 2019). Six tasks count alike, MNLI with the mean of its two; where a model
-  did not converge there is none.
+- ``table_5``: the paper's rule, inferred from the printed averages. All seven columns count alike, MNLI's two
+  separately, and a task on which training did not converge counts as 0.
+- ``plain``: the benchmark's rule (Wang et al., 2019). The six tasks count alike, MNLI with the mean of its two columns;
+  None where training did not converge on a task.
 """
 
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ class GlueAverage:
     """Both averages, in the unit of the scores."""
 
     table_5: float
-    plain: float | None  # None: did not converge on every task
+    plain: float | None
 
 
 def glue_average(scores: Mapping[str, float | None]) -> GlueAverage:
-    """The averages of one score for each of ``COLUMNS``; None where training did not converge.
+    """The averages of one score per column of ``COLUMNS``; None is a score of training that did not converge.
 
-    A score that was not measured is another matter: without it there is no average. Raises ValueError naming it.
+    Raises ValueError naming the columns that are missing.
     """
     lacking = [name for name in COLUMNS if name not in scores]
     if lacking:

@@ -1,22 +1,22 @@
-"""What Table 5 says by itself, as printed: its averages, the sentences about it, the weight of a single column."""
+"""What Table 5 says by itself: its averages, the sentences about it, the weight of a single column."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from transnormer_lib.choices import VARIANTS
 from transnormer_lib.data import hub
 from transnormer_lib.data.tasks import task_definition
 from transnormer_lib.papers import tables
 from transnormer_lib.studies.bidirectional_lm.runs import PUBLISHED
 from transnormer_lib.studies.glue.average import COLUMNS, glue_average
 
-OURS = ("transnormer-t1", "transnormer-t2")
-# The columns on which Section 5.2 says that both variants beat every competing linear method.
+# Section 5.2 says that both variants beat every competing linear method on these columns.
 NAMED = ("sst2", "mrpc", "cola")
-# Whose score is a share of right answers, so that its sampling error follows from the number of examples.
+# Accuracies: their sampling error follows from the number of examples.
 _ACCURACY = ("mnli_m", "mnli_mm", "qnli", "qqp", "sst2")
 # FLASH-quad's attention is quadratic; the paper counts it among the linear methods, and so do the sentences here.
-LINEAR = tuple(row for row in PUBLISHED if row not in (*OURS, "vanilla"))
+LINEAR = tuple(row for row in PUBLISHED if row not in (*VARIANTS, "vanilla"))
 
 
 def score(row: str, column: str) -> float | None:
@@ -31,31 +31,23 @@ def scores(row: str) -> dict[str, float | None]:
 
 
 def heading(column: str) -> str:
-    """The column as the table calls it."""
+    """The column's name in the table."""
     return next(c.heading for c in tables.load("transnormer", "table_5").columns if c.name == column)
 
 
 def averages() -> list[dict[str, Any]]:
-    """Each row's printed average, the paper's rule and the benchmark's applied to its printed scores, and the mean
-    over the columns where it converged."""
+    """By row: the printed average, the two of :class:`GlueAverage`, and the mean over the columns that converged."""
     lines = []
     for row in PUBLISHED:
         known = [value for value in scores(row).values() if value is not None]
         average = glue_average(scores(row))
-        lines.append(
-            {
-                "row": row,
-                "printed": score(row, "avg"),
-                "table_5": average.table_5,
-                "plain": average.plain,
-                "converged": math.fsum(known) / len(known),
-            }
-        )
+        rules = {"table_5": average.table_5, "plain": average.plain, "converged": math.fsum(known) / len(known)}
+        lines.append({"row": row, "printed": score(row, "avg")} | rules)
     return lines
 
 
 def largest_error_of_averages() -> float:
-    """How far the paper's rule is from the printed averages, at most."""
+    """The largest difference between the paper's rule and a printed average."""
     return max(abs(line["table_5"] - line["printed"]) for line in averages())
 
 
@@ -65,12 +57,12 @@ def best_average(row: str, others: Sequence[str]) -> bool:
 
 
 def exceptions() -> list[str]:
-    """Where, on the columns that Section 5.2 names, a variant is not above a competing linear method.
+    """Where a variant is not above a competing linear method on ``NAMED``; a method that did not converge is beaten.
 
-    Like ``transnormer-t2 on SST-2: 90.71, FLASH-quad 90.94``; a method that did not converge is beaten.
+    Like ``transnormer-t2 on SST-2: 90.71, FLASH-quad 90.94``.
     """
     found = []
-    for row in OURS:
+    for row in VARIANTS:
         for column in NAMED:
             own = score(row, column) or 0.0
             ahead = {other: value for other in LINEAR if (value := score(other, column)) is not None and value >= own}
@@ -81,16 +73,16 @@ def exceptions() -> list[str]:
 def lead_on_cola() -> float:
     """How far the better variant is above the best competing linear method on CoLA."""
     others = [value for other in LINEAR if (value := score(other, "cola")) is not None]
-    return max(score(row, "cola") or 0.0 for row in OURS) - max(others)
+    return max(score(row, "cola") or 0.0 for row in VARIANTS) - max(others)
 
 
 def leads(row: str, other: str = "vanilla") -> dict[str, float]:
-    """How far ``row`` is ahead of ``other`` in each column, both converged."""
+    """How far ``row`` is ahead of ``other`` in each column; both must have converged."""
     return {column: (score(row, column) or 0.0) - (score(other, column) or 0.0) for column in COLUMNS}
 
 
 def lead_without(row: str, other: str = "vanilla") -> dict[str, float]:
-    """The lead in the average over the other six columns, for each column that is left out."""
+    """The lead in the average over the other six columns, by the column that is left out."""
     by_column = leads(row, other)
     return {
         out: math.fsum(lead for column, lead in by_column.items() if column != out) / (len(COLUMNS) - 1)
@@ -105,14 +97,14 @@ def spoken(by_row: Mapping[str, Mapping[str, float]], average: Mapping[str, floa
 
 
 def examples(column: str) -> int:
-    """How many examples the development set behind a column has, as published."""
+    """The number of examples in the column's development set, as published."""
     task, _, part = column.partition("_")
     splits = hub.DATASETS[task_definition(task).source].splits
     return splits[{"m": "validation_matched", "mm": "validation_mismatched"}.get(part, "validation")].rows
 
 
 def standard_error(column: str, percent: float) -> float | None:
-    """Of an accuracy measured on the column's development set, in points; None where the score is no accuracy."""
+    """Of an accuracy of ``percent`` on the column's development set, in points; None if the score is no accuracy."""
     if column not in _ACCURACY:
         return None
     share = percent / 100

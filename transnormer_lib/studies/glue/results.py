@@ -1,74 +1,164 @@
-"""What the fine-tuning runs of ``studies.glue`` say: the best of the learning rates, averages, tables, sentences."""
+"""What the fine-tuning runs say: scores with the best of the learning rates, averages, tables, sentences.
+
+As in the paper, the learning rate with the best validation score counts, so a row's score is the best of several on
+the very examples it is reported on.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from transnormer_lib.analysis import seeds as paired
-from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
-from transnormer_lib.studies.common import language_models
+from transnormer_lib.analysis.seeds import finished, mean
+from transnormer_lib.choices import VARIANTS
+from transnormer_lib.studies.bidirectional_lm.runs import PUBLISHED
+from transnormer_lib.studies.common import classification, language_models, scores
+from transnormer_lib.studies.common.classification import Absent
+from transnormer_lib.studies.common.measured import Measured, by_row
 from transnormer_lib.studies.glue import published
 from transnormer_lib.studies.glue.average import COLUMNS, GlueAverage, glue_average
-from transnormer_lib.studies.glue.runs import Column, Measured, Parameters, Results, columns, fine_tuned
+from transnormer_lib.studies.glue.runs import Cell, Parameters, cells, data_config, from_scratch, run
 
 if TYPE_CHECKING:
     from transnormer_lib.analysis.shortcuts import Shortcuts
     from transnormer_lib.data.tasks import TaskData
     from transnormer_lib.data.text import TextCorpus
-
-# What the comparisons of the conclusions are about: a row, and what it is held against.
-_PAIRS = tuple(
-    (row, other)
-    for row in published.OURS
-    for other in ("linear", "vanilla", "linear-matched", "vanilla-matched", fine_tuned(row))
-)
+    from transnormer_lib.training.store import Run, RunStore
 
 
-def chosen(measured: Sequence[Measured]) -> list[Measured]:
-    """Of the runs that differ in their learning rate alone, the one with the best validation score of its task.
+@dataclass(frozen=True)
+class Column:
+    """One column of scores: a task's first metric, or MNLI's other development set."""
 
-    MNLI's choice is made on the matched set. Of equals the first rate counts.
-    """
-    groups: dict[tuple[str, str, int], list[Measured]] = {}
-    for m in measured:
-        groups.setdefault((m.cell.task, m.label, m.cell.seed), []).append(m)
-    return [max(group, key=lambda m: m.score(columns([m.cell.task])[0])) for group in groups.values()]
+    name: str
+    task: str
+    metric: str  # its key in validation results
 
-
-def by_label(measured: Sequence[Measured], column: Column, of: str = "best") -> dict[str, list[float]]:
-    """The chosen runs' scores of a column by row, in the order of the seeds."""
-    found: dict[str, list[float]] = {}
-    for m in sorted(chosen(measured), key=lambda m: m.cell.seed):
-        if m.cell.task == column.task:
-            found.setdefault(m.label, []).append(m.score(column, of))
-    return {label: found[label] for label in dict.fromkeys(m.label for m in measured) if label in found}
+    @property
+    def heading(self) -> str:
+        return published.heading(self.name) if self.name in COLUMNS else self.name
 
 
-def averages(results: Results, row: str) -> list[GlueAverage]:
-    """Both averages of a row for every seed, in their order; [] unless all of Table 5's columns were measured."""
-    by_column = {c.name: by_label(results.measured, c).get(row, []) for c in results.columns}
-    if not all(by_column.get(name) for name in COLUMNS):
-        return []
-    per_seed = zip(*(by_column[name] for name in COLUMNS), strict=True)
-    known = [[value if math.isfinite(value) else None for value in values] for values in per_seed]
-    return [glue_average(dict(zip(COLUMNS, values, strict=True))) for values in known]
+def columns(tasks: Sequence[str]) -> list[Column]:
+    """The columns of these tasks: Table 5's, where MNLI has two, or one with the name of a stand-in."""
+    from transnormer_lib.data.tasks import task_definition
+
+    found = []
+    for task in tasks:
+        metric = task_definition(task).metrics[0]
+        names = {"mnli_m": metric, "mnli_mm": f"{metric}_mismatched"} if task == "mnli" else {task: metric}
+        found += [Column(name, task, key) for name, key in names.items()]
+    return found
 
 
-def per_seed(results: Results, row: str, names: Sequence[str]) -> list[float]:
-    """A row's score for every seed: of the one column named, or by the paper's average of all seven.
+@dataclass(frozen=True)
+class TunedRun(Measured):
+    """One fine-tuning run, or the encoder's where that diverged. ``validation``: best score in the first column."""
 
-    Minus infinity where the run of a single column diverged; in the average it counts as 0, as in the paper.
-    """
-    if len(names) > 1:
-        return [average.table_5 for average in averages(results, row)]
-    (column,) = (column for column in results.columns if column.name == names[0])
-    return by_label(results.measured, column)[row]
+    cell: Cell
+
+    def score(self, column: Column, of: str = "best") -> float:
+        """In percent, on the validation examples at the ``best`` or the ``last`` evaluation, or on the ``test`` ones.
+
+        Minus infinity where the run or its encoder diverged; NaN where this machine lacks the split.
+        """
+        return _score(self.run, column, of)
 
 
-def mean(values: Sequence[float]) -> float:
-    """Mean over the runs that did not diverge; minus infinity where all did, so that the row comes last."""
-    finite = [value for value in values if math.isfinite(value)]
-    return math.fsum(finite) / len(finite) if finite else -math.inf
+def _score(run: "Run", column: Column, of: str) -> float:
+    if run.record["status"] != "finished":
+        return -math.inf
+    results = {"last": run.record["validation"][-1], "test": run.record["at_end"].get("test", {})}
+    return 100.0 * (run.validation if of == "best" else results[of]).get(column.metric, math.nan)
+
+
+def tuned(cell: Cell, run: "Run") -> TunedRun:
+    """What was measured on a run."""
+    return TunedRun(cell.label, cell.seed, _score(run, columns([cell.task])[0], "best"), run, cell)
+
+
+@dataclass(frozen=True)
+class Results:
+    """Every run that could be made, the tasks' data by name, and why the other tasks are absent."""
+
+    measured: list[TunedRun]
+    data: "dict[str, TaskData]"
+    absent: dict[str, str]
+
+    @property
+    def columns(self) -> list[Column]:
+        """Of the tasks that were run; without MNLI's second set where this machine lacks it."""
+        without = {task for task, data in self.data.items() if "validation_mismatched" in data.absent}
+        return [c for c in columns(list(self.data)) if not (c.name == "mnli_mm" and c.task in without)]
+
+    def chosen(self, task: str) -> list[TunedRun]:
+        """The best of the runs that differ in their learning rate alone; of equals the first.
+
+        MNLI's choice is made on the matched set.
+        """
+        groups: dict[tuple[str, int], list[TunedRun]] = {}
+        for m in self.measured:
+            if m.cell.task == task:
+                groups.setdefault((m.row, m.seed), []).append(m)
+        return [max(group, key=lambda m: m.validation) for group in groups.values()]
+
+    def scores(self, column: Column) -> dict[str, list[float]]:
+        """The chosen runs' scores of a column in percent by row, in the order of the seeds."""
+        found = [Measured(m.row, m.seed, m.score(column), m.run) for m in self.chosen(column.task)]
+        return by_row(found)
+
+    def panels(self) -> dict[str, dict[str, list[float]]]:
+        """:meth:`scores` of every column by its heading."""
+        return {column.heading: self.scores(column) for column in self.columns}
+
+    def averages(self, row: str) -> list[GlueAverage]:
+        """Both averages of a row by seed; [] unless all of Table 5's columns were measured."""
+        by_column = {c.name: self.scores(c).get(row, []) for c in self.columns}
+        if not all(by_column.get(name) for name in COLUMNS):
+            return []
+        per_seed = zip(*(by_column[name] for name in COLUMNS), strict=True)
+        known = [[value if math.isfinite(value) else None for value in values] for values in per_seed]
+        return [glue_average(dict(zip(COLUMNS, values, strict=True))) for values in known]
+
+    def per_seed(self, row: str, names: Sequence[str]) -> list[float]:
+        """A row's score by seed: in the one column named, or the paper's average of all seven.
+
+        A run that diverged is minus infinity in its column and counts as 0 in the average, as in the paper.
+        """
+        if len(names) > 1:
+            return [average.table_5 for average in self.averages(row)]
+        (column,) = (column for column in self.columns if column.name == names[0])
+        return self.scores(column)[row]
+
+
+def measure(parameters: Parameters, store: "RunStore") -> Results:
+    """Train or load every run of the tasks whose data, and whose encoders' data, are on this machine."""
+    from transnormer_lib.training.store import RunFailed
+
+    measured: list[TunedRun] = []
+    data: dict[str, TaskData] = {}
+    absent: dict[str, str] = {}
+    for task in parameters.tasks:
+        loaded = classification.load(data_config(task, parameters))
+        if isinstance(loaded, Absent):
+            absent[task] = loaded.reason
+            continue
+        made = []
+        for cell in (cell for cell in cells(parameters) if cell.task == task):
+            config = run(cell, parameters)
+            try:
+                found = classification.train(config, store)
+            except RunFailed:  # its encoder diverged, so there is nothing to fine-tune, and the row loses
+                assert config.start_from is not None
+                found = store.get(config.start_from)
+            if isinstance(found, Absent):
+                absent[task] = found.reason
+                break
+            made.append(tuned(cell, found))
+        else:
+            data[task] = loaded
+            measured += made
+    return Results(measured, data, absent)
 
 
 def lacking(results: Results, parameters: Parameters, rows: Sequence[str], names: Sequence[str]) -> str:
@@ -89,87 +179,51 @@ def lacking(results: Results, parameters: Parameters, rows: Sequence[str], names
 
 
 def notes(results: Results, parameters: Parameters, names: Sequence[str]) -> list[str]:
-    """What differs from the published data in these columns: in the tasks, and in the text of the encoders."""
+    """How the data differ from the published ones: the tasks of these columns, and the text of the encoders."""
     text = language_models.corpus(parameters.encoders)
     tasks = dict.fromkeys(name.partition("_")[0] for name in names)
     return list(dict.fromkeys([*text.notes, *(note for task in tasks for note in results.data[task].notes)]))
 
 
-def shortcut_scores(results: Results) -> "dict[str, Shortcuts]":
-    """By task, what the most common label and a bag of tokens reach on the validation examples."""
+def shortcut_scores(results: Results) -> dict[str, dict[str, float]]:
+    """By heading, the scores of the shortcuts on the validation examples in percent; {} for MNLI's second set."""
     from transnormer_lib.analysis.shortcuts import shortcuts
 
-    return {name: shortcuts(data) for name, data in results.data.items()}
+    by_task = {name: shortcuts(data) for name, data in results.data.items()}
+    return {column.heading: floors(column, by_task[column.task]) for column in results.columns}
 
 
-def floors(column: Column, shortcuts: "Mapping[str, Shortcuts]") -> dict[str, float]:
-    """The shortcuts' scores of a column in points, by what they are; {} for MNLI's second set."""
-    found = shortcuts[column.task]
+def floors(column: Column, found: "Shortcuts") -> dict[str, float]:
+    """The shortcuts' scores in a column, by what they are."""
     names = {"most common label": found.most_common, "bag of tokens": found.bag_of_tokens}
-    return {name: 100.0 * scores[column.metric] for name, scores in names.items() if column.metric in scores}
+    return {name: 100.0 * by_metric[column.metric] for name, by_metric in names.items() if column.metric in by_metric}
 
 
-def table(results: Results, shortcuts: "Mapping[str, Shortcuts]") -> list[dict[str, Any]]:
-    """One line per row: the mean of every column over the runs that did not diverge, how many diverged; where all of
-    Table 5's columns are there the paper's average and the benchmark's, by task; the shortcuts below."""
-    lines: list[dict[str, Any]] = []
-    for label in results.labels:
-        line: dict[str, Any] = {"model": label}
-        lost = 0
-        for column in results.columns:
-            values = by_label(results.measured, column).get(label, [])
-            line[column.heading] = mean(values)
-            lost += sum(math.isinf(value) for value in values)
-        if found := averages(results, label):
+def table(results: Results, short: Mapping[str, scores.Floors]) -> list[dict[str, Any]]:
+    """One line per row and shortcut, mean and range per column; with all of Table 5's columns the averages' means."""
+    more: dict[str, dict[str, float | None]] = {}
+    for row in dict.fromkeys(m.row for m in results.measured):
+        if found := results.averages(row):
             plain = [average.plain for average in found if average.plain is not None]
-            line["average"] = math.fsum(average.table_5 for average in found) / len(found)
-            line["by task"] = math.fsum(plain) / len(plain) if plain else None
-        lines.append(line | {"diverged": lost})
-    empty: dict[str, Any] = dict.fromkeys({key: None for line in lines for key in line})
-    for name in ("most common label", "bag of tokens"):
-        lines.append({"model": name} | {c.heading: floors(c, shortcuts).get(name) for c in results.columns})
-    return [empty | line for line in lines]
+            more.setdefault("average", {})[row] = mean([average.table_5 for average in found])
+            more.setdefault("by task", {})[row] = mean(plain) if plain else None
+    return scores.table(results.panels(), short, more)
 
 
 def beside_table_5(results: Results) -> list[dict[str, Any]]:
-    """One line per column and published row that was measured: mean, range, Table 5. [] for stand-ins."""
+    """One line per column of Table 5 and published row that was measured, ours beside it. [] for stand-ins."""
     lines = []
-    for column in results.columns:
-        if column.name not in COLUMNS:
-            continue
-        for row, values in by_label(results.measured, column).items():
-            if row in bidirectional.PUBLISHED:
+    for column in (column for column in results.columns if column.name in COLUMNS):
+        for row, values in results.scores(column).items():
+            if row in PUBLISHED:
                 printed = published.score(row, column.name)
-                lines.append(
-                    {
-                        "column": column.heading,
-                        "model": row,
-                        "mean": mean(values),
-                        "range": span(values),
-                        "Table 5": "not converged" if printed is None else printed,
-                    }
-                )
+                line = {"column": column.heading, "model": row, "ours": scores.cell(values)}
+                lines.append(line | {"Table 5": "not converged" if printed is None else printed})
     return lines
 
 
-def span(values: Sequence[float]) -> str:
-    """Smallest and largest score of the runs that finished, and how many diverged."""
-    finite = [value for value in values if math.isfinite(value)]
-    parts = [f"{min(finite):.1f} to {max(finite):.1f}".replace("-", "−")] if finite else []
-    return ", ".join(parts + ([f"{len(values) - len(finite)} diverged"] if len(finite) < len(values) else []))
-
-
-def spoken(panels: Mapping[str, Mapping[str, Sequence[float]]], floors: Mapping[str, Mapping[str, float]]) -> str:
-    """What the figure of the scores shows, in words: the means and the shortcuts, column by column."""
-    parts = []
-    for column, rows in panels.items():
-        values = {label: mean(scores) for label, scores in rows.items()} | dict(floors[column])
-        parts.append(f"{column}: " + ", ".join(f"{name} {value:.1f}" for name, value in values.items()))
-    return "; ".join(parts) + "."
-
-
 def described(data: "TaskData") -> str:
-    """A task in one line: what it asks, how many examples its splits have, which splits this machine lacks."""
+    """A task in one line: its title, the sizes of its splits, and the splits that this machine lacks."""
     from transnormer_lib.data.tasks import task_definition
 
     there = [split for split in task_definition(data.name).splits if split in data.splits]  # each by one name
@@ -179,27 +233,26 @@ def described(data: "TaskData") -> str:
 
 
 def shown_examples(data: "TaskData", corpus: "TextCorpus", count: int = 2) -> list[dict[str, Any]]:
-    """The first validation examples of a task as its tokens have them in text, with their labels."""
+    """The first validation examples of a task, decoded from their tokens, with their labels."""
     import torch
-
-    from transnormer_lib.studies.common.language_models import readable
 
     examples = data.splits["validation"]
     lines = []
     for number in range(min(count, len(examples))):
         of = (2 * number, 2 * number + 1) if examples.pairs else (number,)
-        texts = [readable(corpus, torch.tensor(examples.sequence(i).astype("int64"))) for i in of]
-        lines.append({"task": data.name, "text": " | ".join(texts), "label": int(examples.labels[number])})
+        tokens = [torch.tensor(examples.sequence(i).astype("int64")) for i in of]
+        text = " | ".join(language_models.readable(corpus, one) for one in tokens)
+        lines.append({"task": data.name, "text": text, "label": int(examples.labels[number])})
     return lines
 
 
 def effect_of_choosing(results: Results) -> list[dict[str, Any]]:
-    """Per column the mean over all runs that finished: at the last evaluation, at each run's best, with each seed's
-    best rate; and of the latter on the test examples, on which nothing was chosen (None without labels)."""
+    """Per column the mean over all runs: at the last evaluation, at each run's best, and of the chosen learning rates;
+    of those also on the test examples, on which nothing was chosen (None without labels)."""
     lines = []
     for column in results.columns:
-        mine = [m for m in results.measured if m.cell.task == column.task and m.finished]
-        best = [m for m in chosen(mine) if m.finished]
+        mine = [m for m in results.measured if m.cell.task == column.task]
+        best = results.chosen(column.task)
         test = [m.score(column, "test") for m in best]
         lines.append(
             {
@@ -207,31 +260,21 @@ def effect_of_choosing(results: Results) -> list[dict[str, Any]]:
                 "last evaluation": mean([m.score(column, "last") for m in mine]),
                 "best evaluation": mean([m.score(column) for m in mine]),
                 "best rate too": mean([m.score(column) for m in best]),
-                "the same on test": mean(test) if test and not any(map(math.isnan, test)) else None,
+                "the same on test": mean(test) if finished(test) else None,
             }
         )
     return lines
 
 
-def conclusions(results: Results, shortcuts: "Mapping[str, Shortcuts]") -> list[str]:
+def conclusions(results: Results, short: Mapping[str, scores.Floors]) -> list[str]:
     """What the scores say, in sentences with their figures; nothing about rows that were not run."""
-    lines = []
-    how: dict[str, Any] = {"higher_is_better": True, "words": ("ahead", "behind"), "unit": "points", "digits": 1}
-    for column in results.columns:
-        scores = by_label(results.measured, column)
-        ranked = sorted(scores, key=lambda label: -mean(scores[label]))
-        means = ", ".join(f"{label} {mean(scores[label]):.1f}" for label in ranked if mean(scores[label]) > -math.inf)
-        lines.append(f"{column.heading}, mean of the best validation scores: {means}.")
-        if lost := [f"{row} {n} of {len(v)}" for row, v in scores.items() if (n := sum(map(math.isinf, v)))]:
-            lines.append(f"{column.heading}, diverged: {', '.join(lost)}.")
-        if floor := floors(column, shortcuts):
-            name = max(floor, key=lambda name: floor[name])
-            above = [label for label in ranked if min(scores[label]) > floor[name]]
-            rows = ", ".join(above) if above else "no row"
-            lines.append(f"{column.heading}: above the {name} ({floor[name]:.1f}) with every seed: {rows}.")
-        lines += [
-            f"{column.heading}: {paired.compared(row, other, scores, **how)}"
-            for row, other in _PAIRS
-            if row in scores and other in scores
-        ]
-    return lines
+    pairs = [
+        (row, other)
+        for row in VARIANTS
+        for other in ("linear", "vanilla", "linear-matched", "vanilla-matched", from_scratch(row))
+    ]
+    return [
+        line
+        for heading, values in results.panels().items()
+        for line in scores.sentences(heading, values, short[heading], pairs)
+    ]

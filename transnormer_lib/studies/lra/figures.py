@@ -1,4 +1,4 @@
-"""The figures of the Long Range Arena: what the tasks look like, and scores beside what does not do the task."""
+"""The figures of the Long Range Arena: Table 6's averages, and what the tasks look like."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -6,50 +6,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transnormer_lib.show.figures import BLUE, GREY, STYLE, VERMILION, Style
-from transnormer_lib.studies.common.row_points import row_points
+from transnormer_lib.show.figures import BLUE, GREY, VERMILION
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from transnormer_lib.analysis.listops_steps import Step
     from transnormer_lib.data.pathfinder import Scenes
-
-_OTHER = Style(GREY, "o", "", "")  # of a baseline without a style of its own: its name stands beside it
-
-
-def row_style(row: str) -> Style:
-    """The style of a row of Table 6."""
-    return STYLE.get(row) or _OTHER._replace(label=row)
-
-
-def scores(by_task: Mapping[str, Mapping[str, Sequence[float]]], floors: Mapping[str, Mapping[str, float]]) -> "Figure":
-    """A panel per task, a line per row, first row on top: every finished run a point, their range a line, their mean a
-    bar. ``by_task``: percent, one per seed, ``-inf`` where a run diverged, which is told in words; ``floors``: per task
-    the accuracies of shortcuts, drawn as vertical lines, the best one darker and named.
-    """
-    from matplotlib import pyplot as plt
-
-    counts = [len(of_row) for of_row in by_task.values()]
-    figure, panels = plt.subplots(
-        len(by_task), 1, figsize=(6.8, sum(0.34 * count + 1.1 for count in counts)), layout="constrained",
-        squeeze=False,
-        gridspec_kw={"height_ratios": [0.34 * count + 0.9 for count in counts]},
-    )  # fmt: skip
-    for axes, (task, of_row) in zip(panels[:, 0], by_task.items(), strict=True):
-        for height, (row, values) in enumerate(of_row.items()):
-            row_points(axes, height, values, row_style(row))
-        best = max(floors[task], key=lambda name: floors[task][name])
-        for name, value in floors[task].items():
-            axes.axvline(value, color="#000000" if name == best else GREY, linewidth=1.1, linestyle=(0, (4, 3)))
-        axes.annotate(
-            best, (floors[task][best], 1.0), xycoords=("data", "axes fraction"), xytext=(0, 3),
-            textcoords="offset points", ha="center", va="bottom", fontsize="small",
-        )  # fmt: skip
-        axes.set(xlabel=f"{task}: test accuracy, percent", ylim=(len(of_row) - 0.4, -0.6))
-        axes.set_yticks(range(len(of_row)), [row_style(row).label for row in of_row])
-        axes.tick_params(axis="y", length=0)
-    return figure
 
 
 def published_averages(averages: Mapping[str, float], marked: Sequence[str]) -> "Figure":
@@ -94,7 +57,7 @@ def tree(steps: "Sequence[Step]") -> "Figure":
 
 
 def pathfinder(scenes: "Scenes", count: int) -> "Figure":
-    """``count`` images of each label: above as the model gets them, below the two long snakes apart by colour."""
+    """``count`` images of each label: above as the model reads them, below with the two long snakes coloured."""
     from matplotlib import pyplot as plt
 
     chosen = [int(i) for label in (1, 0) for i in np.flatnonzero(scenes.labels == label)[:count]]
@@ -116,8 +79,8 @@ def pathfinder(scenes: "Scenes", count: int) -> "Figure":
 
 
 def image_as_sequence(image: NDArray[Any], row: int, block: int) -> "Figure":
-    """An image [M, M] on the left, one pixel row framed; on the right its grey values in the order in which a model
-    reads them. Vertical lines stand where a block of ``block`` tokens ends."""
+    """Left: an image [M, M] with one pixel row framed. Right: its grey values in the order in which a model reads them;
+    vertical lines separate blocks of ``block`` tokens."""
     from matplotlib import pyplot as plt
 
     size = image.shape[1]

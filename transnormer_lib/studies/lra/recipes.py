@@ -1,16 +1,16 @@
-"""The two recipes of Table 6: every setting of a run on a task of the Long Range Arena, and the models they make.
+"""The two recipes of Table 6: every setting of a run on a task of the Long Range Arena, and its models.
 
-- ``paper``: Appendix E takes "the same configuration as Skyformer", whose harness is pkuzengqi/Skyformer@1a677cb
+- ``paper``: Appendix E uses "the same configuration as Skyformer", whose harness is pkuzengqi/Skyformer@1a677cb
   (src/config.py): 2 pre-norm layers of width 64, 2 heads, learned positions, an FFN of 128 or a GLU of 85, dropout
   0.1, AdamW without decay under a one-cycle schedule, gradients clipped by value, 50,000 steps. The baselines' own
-  sizes are that harness's too.
+  sizes are from that harness too.
 - ``released``: script_lra.py of OpenNLPLab/Transnormer@fba2b49 with OpenNLPLab/lra@dd871ef: deeper and wider per task,
-  a GELU FFN and no GLU in every row, LRPE, sinusoidal positions, a cosine schedule. What the library does otherwise:
-  LayerNorm stands for the release's BatchNorm over batch and length, in pre-norm place, and NormAttention's norm is
-  RMSNorm with the release's ε of 1e-2.
+  a GELU FFN and no GLU in every row, LRPE, sinusoidal positions, a cosine schedule. The library differs in two things:
+  pre-norm LayerNorm replaces the release's BatchNorm over batch and length, and NormAttention's norm is RMSNorm with
+  the release's ε of 1e-2.
 
 FLASH has as many blocks as the others have layers: at width 64 a block has as many weights as a layer, and the paper
-keeps the sizes of the models alike.
+keeps the models' sizes similar.
 """
 
 from collections.abc import Mapping
@@ -24,17 +24,14 @@ from transnormer_lib.models.config import Init, ModelConfig, Positions
 
 Recipe = Literal["paper", "released"]
 
-# Which task's settings a stand-in starts from: the one whose kind of token and of question it has.
+# The task whose settings a stand-in starts from: it has the same kind of token and of question.
 LIKE = {"text-holdout": "text", "digits": "image", "digits-7": "image"}
 LIKE |= {"articles-order": "text", "articles-same": "retrieval"}
-
-# Landmarks, features and projected keys in that harness.
-_LANDMARKS = 128
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a task is trained. Counts of 0 mean: all there are."""
+    """How a task is trained. A count of 0 means all there are."""
 
     length: int  # the longest sequence: rows of the position table
     batch_size: int
@@ -48,7 +45,7 @@ class Setting:
     ffn: int = 128  # width inside an FFN
     glu: int = 85  # width inside a GLU
     block_size: int = 64  # of DiagAttention
-    landmarks: int = _LANDMARKS  # or features, or projected keys, of the baselines that have such
+    landmarks: int = 128  # or features, or projected keys, of the baselines that have them
     dropout: float = 0.1  # of embeddings, branches and attention matrices
     accumulate: int = 1
     positions: Positions = "learned"
@@ -82,7 +79,7 @@ RECIPES: Mapping[Recipe, Mapping[str, Setting]] = {
 
 
 def setting(task: str, recipe: Recipe, changes: Mapping[str, Any]) -> Setting:
-    """The recipe's setting of a task, or of the task it stands for, with ``changes`` to single fields.
+    """The recipe's setting of a task, or of the task it stands in for, with ``changes`` to single fields.
 
     Raises ValueError for an unknown recipe, task or field, naming it.
     """
@@ -116,8 +113,8 @@ def model(row: str, chosen: Setting, recipe: Recipe, vocab_size: int) -> ModelCo
         norm_placement="pre",
         positions=chosen.positions,
         init=chosen.init,
-        # Sinusoids are of unit size, and embeddings of dim^-1/2 are made to be scaled beside them; learned positions
-        # start at 0.02, and beside scaled embeddings a model would not see where a token stands.
+        # Sinusoids have unit size, and embeddings of dim^-1/2 are meant to be scaled to it. Learned positions start
+        # at 0.02: scaled embeddings would drown them.
         scale_embedding=chosen.init == "fairseq" and chosen.positions == "sinusoidal",
         dropout=chosen.dropout,
         attention_dropout=chosen.dropout,
@@ -131,7 +128,7 @@ def model(row: str, chosen: Setting, recipe: Recipe, vocab_size: int) -> ModelCo
 
 
 def _options(mechanism: str, chosen: Setting, recipe: Recipe) -> dict[str, Any]:
-    """What the harness sets of a mechanism."""
+    """The harness's options of a mechanism."""
     few = min(chosen.landmarks, chosen.length)
     harness: Mapping[str, dict[str, Any]] = {
         "nystromformer": {"landmarks": few, "conv_kernel": None},

@@ -1,4 +1,4 @@
-"""The figures of speed and memory: costs against the length, and Figure 1's circles."""
+"""The figures of speed and memory: cost against length, and the circles of Figure 1."""
 
 import math
 import statistics
@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from transnormer_lib.choices import VARIANTS
 from transnormer_lib.show.figures import BLACK, BLUE, GREY, STYLE
-from transnormer_lib.studies.speed import runs as study
+from transnormer_lib.studies.speed.models import model_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def _ours(row: str) -> bool:
-    return study.model_of(row) in study.OURS
+    return model_of(row) in VARIANTS
 
 
 @dataclass(frozen=True)
 class Line:
-    """A cost of one row by length: median, smallest and largest value; and where it stopped, or None."""
+    """The cost of one row by length: median, smallest and largest value."""
 
     row: str
     values: Mapping[int, tuple[float, float, float]]
@@ -30,12 +31,12 @@ class Line:
 
 
 def seconds_of(cells: "Sequence[Cell]", part: str) -> list[Line]:
-    """The lines of the time of a step, in milliseconds: median and range over the rounds."""
+    """Lines of the time of a step in milliseconds, median and range over the rounds."""
     return _lines(cells, part, lambda cell: [1e3 * seconds for seconds in cell.seconds])
 
 
 def memory_of(cells: "Sequence[Cell]", part: str) -> list[Line]:
-    """The lines of the peak of memory, in MB: median and range over the rounds."""
+    """Lines of the peak of memory in MB, median and range over the rounds."""
     return _lines(cells, part, lambda cell: [peak / 1e6 for peak in cell.peak_bytes if peak])
 
 
@@ -51,7 +52,7 @@ def _lines(cells: "Sequence[Cell]", part: str, values: "Callable[[Cell], list[fl
 
 
 def printed(seconds: Mapping[str, Mapping[int, float]], lengths: Sequence[int]) -> list[Line]:
-    """Lines of published seconds of a step, in milliseconds; one that ends before the last length has a dash there."""
+    """Lines of published seconds of a step, in milliseconds; a line that ends early is followed by dashes."""
     return [
         Line(
             row, {n: (1e3 * s, 1e3 * s, 1e3 * s) for n, s in own.items()}, "memory" if len(own) < len(lengths) else None
@@ -61,7 +62,7 @@ def printed(seconds: Mapping[str, Mapping[int, float]], lengths: Sequence[int]) 
 
 
 def by_length(panels: Mapping[str, Sequence[Line]], *, ylabel: str) -> "Figure":
-    """A panel per title, logarithmic axes. A cross above the last point: memory ran out beyond; a bar: too slow."""
+    """A panel per title, both axes logarithmic. Above a last point, a cross means no memory beyond, a bar too slow."""
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(1, len(panels), figsize=(6.8, 5.2), sharey=True, layout="constrained", squeeze=False)
@@ -109,7 +110,7 @@ class Bubble:
 
 
 def measured_bubbles(cells: "Sequence[Cell]", scores: Mapping[str, float], length: int, part: str) -> list[Bubble]:
-    """The bubbles of those rows of ``scores`` that were measured at ``length``."""
+    """The rows of ``scores`` that were measured at ``length``."""
     return [
         Bubble(
             cell.row,
@@ -125,7 +126,7 @@ def measured_bubbles(cells: "Sequence[Cell]", scores: Mapping[str, float], lengt
 def bubbles(panels: Mapping[str, Sequence[Bubble]], *, xlabel: str, ylabels: Sequence[str]) -> "Figure":
     """Figure 1: speed across, score upwards, memory as the circle's area; TransNormer blue and hatched.
 
-    ``ylabels`` say what the score is, one for each panel.
+    ``ylabels`` name the score of each panel.
     """
     from matplotlib import pyplot as plt
 
@@ -157,11 +158,11 @@ def _log_ticks(axes: "Axes", values: Sequence[float]) -> None:
 
 
 def _name(axes: "Axes", points: Sequence[Bubble]) -> None:
-    """Each point's name at the nearest of some places around it where it covers no name or point set before."""
+    """Put each point's name at the nearest place around it where it covers no point and no name set before."""
     from matplotlib.transforms import Bbox
 
     figure: Any = axes.figure
-    scale = figure.dpi / 72  # pixels of a point, in which offsets are
+    scale = figure.dpi / 72  # pixels per point; offsets are in points
     centres = [axes.transData.transform((point.speed, point.score)) for point in points]
     taken: list[Bbox] = []
     for point, (x, y) in zip(points, centres, strict=True):

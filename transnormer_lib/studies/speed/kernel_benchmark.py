@@ -1,7 +1,7 @@
-"""The benchmark of the kernels, and on a machine without a GPU what takes their place there.
+"""The benchmark of the kernels, and of the library's chunked form on a machine without a GPU.
 
-``transnormer_kernels.bench`` measures; on a CPU it is left with PyTorch's own forms, so the library's chunked form is
-measured beside it against PyTorch's fused attention.
+``transnormer_kernels.bench`` measures the kernels. On a CPU only PyTorch's own forms remain there, so the chunked form
+is compared with PyTorch's fused attention.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def measure(
     lengths: Sequence[int] | None = None,
     path: Path | None = None,
 ) -> tuple[dict[str, Any], bool]:
-    """(the result, whether our own rows are right), printed as it grows and written to ``path``.
+    """Measure; print the result as it grows and write it to ``path``. Returns it, and whether our rows are right.
 
-    The schema is that of ``transnormer_kernels.bench``; on a CPU, unless ``only`` some cases are asked for, it also has
-    "library", what ``benchmarks.attention`` measured. ``path`` may be a folder, in which the result gets a name.
-    Raises ValueError where no case's name contains ``only``, and for ``lengths`` on a GPU, whose cases have their own.
+    The schema is that of ``transnormer_kernels.bench``. On a CPU and without ``only``, "library" is added, which holds
+    what ``benchmarks.attention`` measured. If ``path`` is a folder, the result gets a name in it.
+    Raises ValueError if no case's name contains ``only``, and for ``lengths`` on a GPU, where cases have their own.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""The kernels' benchmark as a figure and as a table, from the JSON that ``transnormer_kernels.bench`` writes."""
+"""The kernels' benchmark as a figure and a table, from the JSON of ``transnormer_kernels.bench``."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-# A contestant's family by how its name begins, the more special first; and how the family is drawn.
+# A contestant's family by the beginning of its name, special cases first; label, colour and marker of the family.
 _FAMILIES = {
     "transnormer": ("this project's kernels", GREEN, "D"),
     "fla chunk, bare": ("flash-linear-attention, bare", SKY, "v"),
@@ -29,7 +29,7 @@ _FAMILIES = {
 def rows(result: Mapping[str, Any]) -> "pd.DataFrame":
     """One row per contestant that was timed: case, contestant, family, status, median_us, times_floor, of_floor, error.
 
-    ``error`` is the one that comes nearest to its bound, missing where an output is missing or not finite.
+    ``error`` is the one nearest to its bound, missing where an output is missing or not finite.
     """
     import pandas as pd
 
@@ -53,9 +53,9 @@ def rows(result: Mapping[str, Any]) -> "pd.DataFrame":
 
 
 def speed(result: Mapping[str, Any]) -> "Figure":
-    """Median time over the memory floor of every right contestant in every case; a cross where one is wrong.
+    """Median time of every contestant over the memory floor, by case; a cross marks wrong results.
 
-    Raises ValueError for a result in which nothing was timed.
+    Raises ValueError if nothing was timed.
     """
     import seaborn as sns
     from matplotlib import pyplot as plt
@@ -90,7 +90,7 @@ def speed(result: Mapping[str, Any]) -> "Figure":
 
 
 def kept(folder: Path) -> dict[str, dict[str, Any]]:
-    """The results that lie in ``folder``, by the name of their file without its ending, in the order of names."""
+    """The results in ``folder`` by file name without its ending, sorted."""
     paths = sorted(folder.glob("kernels-*.json"))
     if not paths:
         return {}
@@ -100,7 +100,7 @@ def kept(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def in_words(result: Mapping[str, Any]) -> str:
-    """Per case, the share of the floor that this project's kernel reaches."""
+    """How much of the floor's speed this project's kernel reaches, by case."""
     timed = rows(result)
     ours = timed[timed.contestant.str.startswith("transnormer") & (timed.status == "measured")]
     shares = [f"{row.case}: {100 * row.of_floor:.0f}%" for row in ours.itertuples()]

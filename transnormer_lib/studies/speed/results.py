@@ -1,26 +1,93 @@
-"""What was measured of speed and memory, as tables, ratios and sentences, and as what claims take."""
+"""What was measured of speed and memory: tables, ratios, growth, sentences, and what claims take."""
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.analysis import length_growth
 from transnormer_lib.analysis.arena_speed import PARTS, Cell, Part
-from transnormer_lib.studies.speed import published as speed_published
+from transnormer_lib.analysis.length_growth import Exponent
+from transnormer_lib.studies.lra import results as arena_results
+from transnormer_lib.studies.speed import published
+from transnormer_lib.studies.speed.models import STORED, judged, label, model_of, models, quadratic_operations, rows
 from transnormer_lib.studies.speed.published import LENGTHS, PUBLISHED
-from transnormer_lib.studies.speed.runs import STORED, Results, judged, label, model_of, quadratic_operations
+from transnormer_lib.studies.speed.runs import Parameters, limits, schedule, work
+
+if TYPE_CHECKING:
+    from transnormer_lib.training.store import RunStore
+
+
+@dataclass(frozen=True)
+class Results:
+    """What was measured."""
+
+    cells: tuple[Cell, ...]
+
+    def cell(self, row: str, length: int, part: Part) -> Cell | None:
+        """The cell, missing or not; None where the parameters do not ask for it."""
+        return next((c for c in self.cells if (c.row, c.length, c.part) == (row, length, part)), None)
+
+    def rows(self) -> list[str]:
+        """In the order of Table 7, then those added, then the plain ones."""
+        return list(dict.fromkeys(cell.row for cell in self.cells))
+
+    def lengths(self) -> list[int]:
+        return sorted({cell.length for cell in self.cells})
+
+    def rounds(self, row: str, part: Part) -> dict[int, tuple[float, ...]]:
+        """Seconds of a step in every round, by length."""
+        return {c.length: c.seconds for c in self.cells if (c.row, c.part) == (row, part) and c.seconds}
+
+    def medians(self, row: str, part: Part) -> dict[int, float]:
+        """Median seconds of a step, by length."""
+        return {length: statistics.median(seconds) for length, seconds in self.rounds(row, part).items()}
+
+    def peaks(self, row: str, part: Part) -> dict[int, float]:
+        """Median peak memory in bytes, by length, where it was measured."""
+        mine = [c for c in self.cells if (c.row, c.part) == (row, part) and c.peak_bytes]
+        return {c.length: statistics.median(c.peak_bytes) for c in mine}
+
+    def exponent(self, row: str, part: Part, from_length: int) -> Exponent | None:
+        """How the time of a step grows with the length, from ``from_length`` on."""
+        return length_growth.exponent(self.medians(row, part), from_length)
+
+    def memory_exponent(self, row: str, from_length: int) -> Exponent | None:
+        """How the peak of memory in training grows with the length, from ``from_length`` on."""
+        return length_growth.exponent(self.peaks(row, "training"), from_length)
+
+
+def measure(parameters: Parameters) -> Results:
+    """Measure every row at every length."""
+    from transnormer_lib.analysis.arena_speed import measure_all
+
+    cells = measure_all(models(parameters), work(parameters), schedule(parameters), limits(parameters))
+    order = {row: place for place, row in enumerate(rows(parameters.device))}
+    return Results(tuple(sorted(cells, key=lambda cell: order[cell.row])))
+
+
+def scores(parameters: Parameters, store: "RunStore") -> dict[str, float]:
+    """By row the mean test accuracy in percent over the tasks of ``scores_tasks`` that are here, and over their seeds.
+
+    Rows with a run that diverged are left out. Trains what the store lacks.
+    """
+    if not parameters.scores.tasks:
+        return {}
+    by_task = list(arena_results.measure(parameters.scores, store).panels().values())
+    rows = [row for row in (by_task[0] if by_task else {}) if min(min(of[row]) for of in by_task) > -math.inf]
+    return {row: statistics.mean(statistics.mean(of[row]) for of in by_task) for row in rows}
 
 
 def mark(cell: Cell | None) -> str:
-    """What stands for a value that is missing."""
+    """What a table shows for a missing value."""
     if cell is None:
         return "not asked"
     return {"memory": "–", "time": "too slow", "": "not measured"}[cell.missing]
 
 
 def spread(values: Sequence[float], digits: int = 3) -> str:
-    """The median with the smallest and the largest value, ``digits`` of each that count."""
+    """The median with the smallest and the largest value, to ``digits`` significant digits."""
     text = [_digits(value, digits) for value in (statistics.median(values), min(values), max(values))]
     return text[0] if len(values) == 1 else f"{text[0]} ({text[1]}–{text[2]})"
 
@@ -30,35 +97,30 @@ def _digits(value: float, digits: int) -> str:
     return f"{value:,.{places}f}"
 
 
+def _by_length(results: Results, part: Part, shown: Callable[[Cell], str]) -> list[dict[str, Any]]:
+    """One line per row: what ``shown`` says of the cell at every length; empty: its mark."""
+    lines = []
+    for row in results.rows():
+        cells = {n: results.cell(row, n, part) for n in results.lengths()}
+        values = {f"{n:,}": (cell and shown(cell)) or mark(cell) for n, cell in cells.items()}
+        lines.append({"model": label(row)} | values)
+    return lines
+
+
 def speed_table(results: Results, part: Part) -> list[dict[str, Any]]:
     """One line per row: steps per second at every length, median and range over the rounds."""
-    return [
-        {"model": label(row)}
-        | {
-            f"{n:,}": spread(cell.steps_per_second) if cell and cell.seconds else mark(cell)
-            for n in results.lengths()
-            for cell in [results.cell(row, n, part)]
-        }
-        for row in results.rows()
-    ]
+    return _by_length(results, part, lambda cell: spread(cell.steps_per_second) if cell.seconds else "")
 
 
 def memory_table(results: Results, part: Part) -> list[dict[str, Any]]:
     """One line per row: the peak of memory in MB at every length, the median over the rounds."""
-    return [
-        {"model": label(row)}
-        | {
-            f"{n:,}": _digits(results.peaks(row, part)[n] / 1e6, 3)
-            if n in results.peaks(row, part)
-            else mark(results.cell(row, n, part))
-            for n in results.lengths()
-        }
-        for row in results.rows()
-    ]
+    return _by_length(
+        results, part, lambda cell: _digits(statistics.median(cell.peak_bytes) / 1e6, 3) if cell.peak_bytes else ""
+    )
 
 
 def times_faster(results: Results, row: str, other: str, length: int, part: Part) -> list[float]:
-    """How many times as many steps per second ``row`` does as ``other``, round by round; empty where one is missing."""
+    """The speed of ``row`` over that of ``other``, round by round; empty where one is missing."""
     mine, theirs = results.cell(row, length, part), results.cell(other, length, part)
     if mine is None or theirs is None:
         return []
@@ -66,9 +128,9 @@ def times_faster(results: Results, row: str, other: str, length: int, part: Part
 
 
 def published_name(results: Results, row: str) -> str | None:
-    """By which name Table 7 has the row: both forms of softmax attention stand beside its Transformer.
+    """The row of Table 7 to compare with, by our name: its Transformer for both forms of softmax attention.
 
-    None also of a row that runs on kernels where its plain form was measured, which then stands beside Table 7's.
+    None for a row on kernels whose plain form was measured, because that one is compared with Table 7.
     """
     if judged(row, results.rows()) != row:
         return None
@@ -77,42 +139,27 @@ def published_name(results: Results, row: str) -> str | None:
 
 
 def judged_scores(results: Results, scores: Mapping[str, float]) -> dict[str, float]:
-    """Scores by row, for the rows that the paper's comparisons are judged on: a plain row has its model's score."""
+    """The scores by the rows on which the paper's comparisons are judged: a plain row has its model's score."""
     return {judged(row, results.rows()): score for row, score in scores.items()}
 
 
 def ratio_table(results: Results, row: str, part: Part) -> list[dict[str, Any]]:
     """One line per other row: the speed of ``row`` over its own at Table 7's lengths, ours beside the published."""
     lines = []
-    for other in results.rows():
-        if other == row:
-            continue
+    for other in (other for other in results.rows() if other != row):
         line: dict[str, Any] = {"model": label(other)}
         name, named = published_name(results, row), published_name(results, other)
         for n in (n for n in LENGTHS if n in results.lengths()):
             ours = times_faster(results, row, other, n, part)
-            theirs = speed_published.ratio(name, named, n, part) if name and named else None
+            theirs = published.ratio(name, named, n, part) if name and named else None
             line[f"{n // 1024}K"] = spread(ours) if ours else mark(results.cell(other, n, part))
             line[f"{n // 1024}K, published"] = None if theirs is None else round(theirs, 2)
         lines.append(line)
     return lines
 
 
-def exponents(results: Results, from_length: int) -> dict[str, dict[Part, length_growth.Exponent | None]]:
-    """How the time of a step grows with the length, per row and part, from ``from_length`` on."""
-    return {
-        row: {part: length_growth.exponent(results.medians(row, part), from_length) for part in PARTS}
-        for row in results.rows()
-    }
-
-
-def memory_exponents(results: Results, from_length: int) -> dict[str, length_growth.Exponent | None]:
-    """The same of the peak of memory in training."""
-    return {row: length_growth.exponent(results.peaks(row, "training"), from_length) for row in results.rows()}
-
-
-def exponent_text(found: length_growth.Exponent | None) -> str | None:
-    """The exponent with its interval where there are points enough for one."""
+def exponent_text(found: Exponent | None) -> str | None:
+    """The exponent with its interval, which takes three lengths."""
     if found is None:
         return None
     if math.isinf(found.low):
@@ -122,23 +169,21 @@ def exponent_text(found: length_growth.Exponent | None) -> str | None:
 
 def growth_table(results: Results, from_length: int) -> list[dict[str, Any]]:
     """One line per row: exponents of time and memory, ours beside Table 7's, and whether operations grow as N²."""
-    times, memory = exponents(results, from_length), memory_exponents(results, from_length)
     lines = []
     for row in results.rows():
         line: dict[str, Any] = {"model": label(row), "operations": "N²" if quadratic_operations(row) else "N"}
         named = published_name(results, row)
         for part in PARTS:
-            line[part] = exponent_text(times[row][part])
-            line[f"{part}, Table 7"] = exponent_text(speed_published.exponent(named, part)) if named else None
-        lines.append(line | {"memory, training": exponent_text(memory[row])})
+            line[part] = exponent_text(results.exponent(row, part, from_length))
+            line[f"{part}, Table 7"] = exponent_text(published.exponent(named, part)) if named else None
+        lines.append(line | {"memory, training": exponent_text(results.memory_exponent(row, from_length))})
     return lines
 
 
 def crossovers(results: Results, part: Part, softmax: str = "vanilla") -> list[dict[str, Any]]:
-    """One line per row that is no softmax attention: the length from which on it is faster than ``softmax``."""
+    """One line per row without softmax attention: the length from which it is faster than ``softmax``."""
     lines = []
-    rows = [row for row in results.rows() if not row.startswith("vanilla")]
-    for row in rows:
+    for row in (row for row in results.rows() if not row.startswith("vanilla")):
         if not set(results.medians(row, part)) & set(results.medians(softmax, part)):
             continue
         overall = length_growth.crossover(results.medians(row, part), results.medians(softmax, part))
@@ -152,8 +197,10 @@ def crossovers(results: Results, part: Part, softmax: str = "vanilla") -> list[d
 def _around(
     results: Results, overall: length_growth.Crossover, rows: tuple[str, str], part: Part
 ) -> list[dict[int, tuple[float, ...]]]:
-    """Seconds of both rows in every round, at all lengths up to the second one above the crossover: longer ones, which
-    may have fewer rounds, do not move it."""
+    """Seconds of both rows in every round, at all lengths up to the second one above the crossover.
+
+    Longer ones do not move it, and may have fewer rounds.
+    """
     both = [results.rounds(row, part) for row in rows]
     common = sorted(set(both[0]) & set(both[1]))
     above = [n for n in common if overall.length is not None and n > overall.length]
@@ -177,7 +224,7 @@ def _range(rounds: Sequence[length_growth.Crossover]) -> str:
 
 
 def why_missing(results: Results, rows: Iterable[str], length: int, part: Part) -> str:
-    """Why one of the rows has no value, in half a sentence."""
+    """Why one of the rows has no value."""
     for row in rows:
         cell = results.cell(row, length, part)
         if cell is None:
@@ -188,9 +235,9 @@ def why_missing(results: Results, rows: Iterable[str], length: int, part: Part) 
 
 
 def implied_batches(results: Results, memory_bytes: float, part: Part) -> tuple[float, float] | None:
-    """Between which batches softmax attention with a stored matrix fits into ``memory_bytes`` at 2K and not at 3K.
+    """The range of batches, in multiples of the notebook's, whose stored matrix fits ``memory_bytes`` at 2K, not at 3K.
 
-    From its peak with the notebook's batch, taken as proportional to the batch. None where a peak is missing.
+    Peak memory is taken as proportional to the batch. None where a peak is missing.
     """
     peaks = results.peaks(STORED, part)
     if not {2048, 3072} <= set(peaks):
@@ -199,7 +246,7 @@ def implied_batches(results: Results, memory_bytes: float, part: Part) -> tuple[
 
 
 def batch_sentence(results: Results, memory_bytes: float, part: Part, batch: int, precision: str) -> str:
-    """Which batches the dashes of Table 7 imply, in a sentence."""
+    """The batches that the dashes of Table 7 imply, in a sentence."""
     found = implied_batches(results, memory_bytes, part)
     if found is None:
         return (
@@ -214,7 +261,7 @@ def batch_sentence(results: Results, memory_bytes: float, part: Part, batch: int
 
 def memory_over_median(results: Results, length: int, row: str) -> float | None:
     """Peak of memory of ``row`` in training over the median of the rivals'; None where either was not measured."""
-    peaks = [results.peaks(other, "training").get(length) for other in speed_published.RIVALS]
+    peaks = [results.peaks(other, "training").get(length) for other in published.RIVALS]
     mine, theirs = results.peaks(row, "training").get(length), [peak for peak in peaks if peak is not None]
     return mine / statistics.median(theirs) if mine is not None and theirs else None
 
@@ -240,7 +287,7 @@ def memory_in_words(results: Results) -> str:
 
 
 def sides(results: Results, row: str, other: str, length: int, part: Part) -> dict[str, Any]:
-    """What an ordering takes, in steps per second: the rounds that both were measured in stand for seeds."""
+    """What an ordering takes, in steps per second; the rounds in which both were measured are its seeds."""
     mine, theirs = results.cell(row, length, part), results.cell(other, length, part)
     assert mine is not None
     assert theirs is not None
@@ -250,7 +297,7 @@ def sides(results: Results, row: str, other: str, length: int, part: Part) -> di
 
 
 def peak_sides(results: Results, row: str, others: Sequence[str], length: int, part: Part) -> dict[str, Any]:
-    """The same of peaks of memory in bytes, against the smallest of ``others`` in each round."""
+    """The same for peaks of memory in bytes, against the smallest of ``others`` in each round."""
     cells = [results.cell(name, length, part) for name in (row, *others)]
     mine, *theirs = [cell.peak_bytes for cell in cells if cell is not None and cell.peak_bytes]
     rounds = min(map(len, (mine, *theirs)))
@@ -260,7 +307,7 @@ def peak_sides(results: Results, row: str, others: Sequence[str], length: int, p
 
 def measured_rivals(results: Results, length: int, part: Part) -> list[str]:
     """The rivals of Table 7 that have a value there."""
-    return [row for row in speed_published.RIVALS if (c := results.cell(row, length, part)) is not None and c.seconds]
+    return [row for row in published.RIVALS if (c := results.cell(row, length, part)) is not None and c.seconds]
 
 
 def conclusions(results: Results, from_length: int) -> list[str]:
@@ -297,7 +344,7 @@ def _against_rivals(results: Results, part: Part) -> list[str]:
     t2, linear = judged("transnormer-t2", measured), judged("linear", measured)
     for n in sorted({min(LENGTHS), max(LENGTHS)} & set(results.lengths())):
         ratios = {row: times_faster(results, row, t2, n, part) for row in (*measured_rivals(results, n, part), linear)}
-        # The matched control runs on the kernels that T2 runs on, so it is held against T2 itself.
+        # The matched control runs on the same kernels as T2, so it is compared with T2 itself.
         ratios["linear-matched"] = times_faster(results, "linear-matched", "transnormer-t2", n, part)
         ahead = {row: found for row, found in ratios.items() if found and min(found) > 1}
         said = ", ".join(f"{label(row)} ({statistics.median(found):.2f})" for row, found in ahead.items())
@@ -310,8 +357,6 @@ def _against_rivals(results: Results, part: Part) -> list[str]:
 
 
 def _grows(results: Results, part: Part, from_length: int) -> list[str]:
-    found = {
-        row: length_growth.exponent(results.medians(row, part), from_length) for row in ("transnormer-t2", "vanilla")
-    }
+    found = {row: results.exponent(row, part, from_length) for row in ("transnormer-t2", "vanilla")}
     said = [f"{label(row)} {exponent_text(e)}" for row, e in found.items() if e is not None]
     return [f"{part}: exponent of the time from {from_length:,} tokens on: {'; '.join(said)}."] if said else []

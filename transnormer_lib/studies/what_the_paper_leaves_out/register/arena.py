@@ -15,6 +15,7 @@ from transnormer_lib.models.classifier import ClassifierConfig, build_classifier
 from transnormer_lib.papers import settings
 from transnormer_lib.studies.lra import recipes as arena_recipes
 from transnormer_lib.studies.lra import runs as arena
+from transnormer_lib.studies.lra.published import PUBLISHED, table_6
 from transnormer_lib.studies.what_the_paper_leaves_out.register import released_forms
 from transnormer_lib.studies.what_the_paper_leaves_out.register.checks import Effect, Found, check
 from transnormer_lib.studies.what_the_paper_leaves_out.register.inputs import random
@@ -216,7 +217,7 @@ def text_selects_on_test() -> Found:
 
 @check("lra-retrieval-scores")
 def retrieval_scores() -> Found:
-    scores = {row: arena.table_6(row, "retrieval") for row in arena.PUBLISHED}
+    scores = {row: table_6(row, "retrieval") for row in PUBLISHED}
     original = settings.said("transnormer", "Tay et al., 2021", "arena", "retrieval_between")
     return Found(
         {

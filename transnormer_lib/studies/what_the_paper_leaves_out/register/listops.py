@@ -6,7 +6,7 @@ from itertools import product
 
 from transnormer_lib.analysis.listops_steps import steps
 from transnormer_lib.data import listops
-from transnormer_lib.studies.lra import runs as arena
+from transnormer_lib.studies.lra import published as arena
 from transnormer_lib.studies.what_the_paper_leaves_out.register import released_forms
 from transnormer_lib.studies.what_the_paper_leaves_out.register.checks import Effect, Found, check
 

@@ -7,7 +7,7 @@ from transnormer_lib.models.architectures import published
 from transnormer_lib.models.config import Kind
 from transnormer_lib.models.language_model import count_parameters
 from transnormer_lib.papers import settings
-from transnormer_lib.studies.lra import runs as arena
+from transnormer_lib.studies.lra import results as arena
 from transnormer_lib.studies.what_the_paper_leaves_out.register.checks import Effect, Found, check
 from transnormer_lib.studies.what_the_paper_leaves_out.register.inputs import millions
 from transnormer_lib.studies.what_the_paper_leaves_out.table_13 import MODELS, fits, matching_flash_layers, printed

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from transnormer_lib.choices import VARIANTS
 from transnormer_lib.data.text import TextCorpus
 from transnormer_lib.data.vocabulary import ByteVocabulary
 from transnormer_lib.models.language_model import build_model
 from transnormer_lib.papers import tables
 from transnormer_lib.studies.glue import published as glue_published
-from transnormer_lib.studies.lra import runs as arena
+from transnormer_lib.studies.lra import published as arena
 from transnormer_lib.studies.what_the_paper_leaves_out.register.checks import Effect, Found, check
 from transnormer_lib.studies.what_the_paper_leaves_out.register.inputs import tiny
 from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
@@ -61,10 +62,10 @@ def glue_average() -> Found:
 
 @check("best-average-on-glue")
 def best_average() -> Found:
-    others = [row for row in glue_published.PUBLISHED if row not in glue_published.OURS]
+    others = [row for row in glue_published.PUBLISHED if row not in VARIANTS]
     t2, softmax = (glue_published.score(row, "avg") for row in ("transnormer-t2", "vanilla"))
     plain = {line["row"]: line["plain"] for line in glue_published.averages()}
-    best = {row: glue_published.best_average(row, others) for row in glue_published.OURS}
+    best = {row: glue_published.best_average(row, others) for row in VARIANTS}
     return Found(
         {
             "averages of T2 and softmax attention": [t2, softmax],
@@ -154,7 +155,7 @@ def table_4_tie() -> Found:
 def lra_first_or_second() -> Found:
     ranks, said = arena.places_in_table_6(), arena.section_5_2()
     return Found(
-        {row: ranks[row] for row in arena.OURS},
+        {row: ranks[row] for row in VARIANTS},
         {
             "of each task one of the two is first or second": said["one_of_two"],
             "neither alone is on all five": not said["t1"] and not said["t2"],
