@@ -1,1 +1,1 @@
-"""What the papers say, as data: one folder a paper with its tables, settings and discrepancies."""
+"""What the papers say, as data: one folder per paper with its tables, settings and discrepancies."""

@@ -1,6 +1,6 @@
 """The papers that the companion checks: one folder each, described by its ``paper.yaml``.
 
-A paper's id, as claims.json has it, is its folder's name with hyphens: ``linear-transformers``.
+A paper's id is its folder's name with hyphens: ``linear-transformers``.
 """
 
 from functools import lru_cache
@@ -11,7 +11,7 @@ from transnormer_lib.papers.records import PACKAGE, Record, build, read_yaml
 
 
 class Paper(Record):
-    """One paper. ``subjects`` orders the files of its ``discrepancies/``, where it has any."""
+    """One paper. ``subjects`` is the order of the files in its ``discrepancies/``."""
 
     id: str
     order: int  # its place in the report
@@ -24,13 +24,13 @@ class Paper(Record):
 
 @lru_cache
 def papers() -> dict[str, Paper]:
-    """Every paper by its id, in the order of the report."""
+    """Every paper by id, in the order of the report."""
     found = [build(Paper, read_yaml(path), f"{path.parent.name}/{path.name}") for path in PACKAGE.glob("*/paper.yaml")]
     return {paper.id: paper for paper in sorted(found, key=lambda paper: paper.order)}
 
 
 def folder(paper: str) -> Path:
-    """Where the data of a paper are. Raises ValueError for an unknown paper."""
+    """The folder of a paper. Raises ValueError for an unknown paper."""
     if paper not in papers():
         raise ValueError(f"paper={paper!r}: no such paper{nearest(paper, papers())}")
     return PACKAGE / paper.replace("-", "_")

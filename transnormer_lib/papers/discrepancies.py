@@ -1,7 +1,7 @@
-"""The register of what a paper contradicts, in itself or in its released code, and how each case is settled.
+"""The register of discrepancies: where a paper contradicts itself or its released code, and how we settle it.
 
-One file per subject in ``papers/<paper>/discrepancies/``. The entries are text; the study of the register holds the
-check of each, found by the entry's id.
+One file per subject in ``papers/<paper>/discrepancies/``. Entries are text; the study ``what_the_paper_leaves_out`` has
+a check for each, found by the entry's id.
 """
 
 from collections.abc import Sequence
@@ -20,27 +20,26 @@ _Place = Annotated[str, Field(pattern=r"^[a-z_/0-9]+\.py:[A-Za-z_.0-9]+( \| .+)?
 
 
 class Discrepancy(Record):
-    """One contradiction: what is said where, what speaks against it, and what this project does.
+    """One contradiction: what the paper says and where, the evidence against it, and what this project does.
 
-    ``code`` names where it is settled: ``models/config.py:ModelConfig.rotary``, a definition in a file of the library,
-    with ``" | TEXT"`` the first line of it that holds TEXT. Raises ValueError unless exactly one of ``flag`` and
-    ``no_flag`` is given.
+    ``code`` names the definitions that settle it, as ``models/config.py:ModelConfig.rotary``; ``" | TEXT"`` after one
+    selects its first line with TEXT. Raises ValueError unless exactly one of ``flag`` and ``no_flag`` is given.
     """
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
-    subject: _Text  # the file that it stands in
+    subject: _Text  # the name of its file
     paper: str
     locus: _Text
     says: _Text
-    released: str = ""  # what the released code does, with repository@commit; cited: no check can read it again
-    evidence: _Text  # with its source: another place of the paper, repository@commit, or arithmetic
+    released: str = ""  # what the released code does, with repository@commit; cited, not checked
+    evidence: _Text  # from another place in the paper, from repository@commit, or by arithmetic
     settled: _Text
-    flag: str = ""  # how a user takes the other choice
+    flag: str = ""  # how to get the other choice
     no_flag: str = ""  # or why there is nothing to choose
     code: Annotated[list[_Place], Field(min_length=1)]
-    claims: list[str] = []  # noqa: RUF012  claims that judge the same thing, by id; pydantic copies the default
-    trained: str = ""  # the comparison of trained runs that shows what the choice changes (``studies.register_runs``)
-    inferred: bool = False  # the settlement is a conclusion of ours, not a fact found
+    claims: list[str] = []  # noqa: RUF012  ids of claims that judge the same thing; pydantic copies the default
+    trained: str = ""  # the comparison of trained runs with and without the choice (``COMPARISONS``)
+    inferred: bool = False  # the settlement is our conclusion, not a fact
 
     @model_validator(mode="after")
     def _choice(self) -> "Discrepancy":
@@ -51,31 +50,30 @@ class Discrepancy(Record):
 
 @lru_cache
 def load(paper: str) -> tuple[Discrepancy, ...]:
-    """All entries of a paper, by subject and in the order of their file."""
+    """All entries of a paper, by subject and in the order of the file."""
     return read(catalogue.folder(paper) / "discrepancies", paper, catalogue.papers()[paper].subjects)
 
 
 def read(folder: Path, paper: str, subjects: Sequence[str]) -> tuple[Discrepancy, ...]:
-    """The entries of a folder.
+    """The entries of a folder, by subject.
 
-    Raises ValueError naming entry and field, an id used twice, or a file that is no subject's.
+    Raises ValueError for an invalid entry (naming the field), a duplicate id, or a file that is not a subject's.
     """
     found: dict[str, Discrepancy] = {}
     files = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     if strange := sorted(set(files) - set(subjects)):
         raise ValueError(f"{strange[0]}.yaml: no such subject{nearest(strange[0], subjects)}")
-    for subject in (subject for subject in subjects if subject in files):
+    for subject in filter(files.get, subjects):
         for position, fields in enumerate(read_list(files[subject]), start=1):
             named = {**fields, "subject": subject, "paper": paper} if isinstance(fields, dict) else fields
             entry = build(Discrepancy, named, f"{subject}.yaml: entry {position}")
             if entry.id in found:
-                raise ValueError(
-                    f"id={entry.id!r}: used twice, in {found[entry.id].subject}.yaml and in {subject}.yaml"
-                )
+                first = found[entry.id].subject
+                raise ValueError(f"id={entry.id!r}: used twice, in {first}.yaml and in {subject}.yaml")
             found[entry.id] = entry
     return tuple(found.values())
 
 
 def by_id(paper: str) -> dict[str, Discrepancy]:
-    """The entries under their ids."""
+    """The entries of a paper by id."""
     return {entry.id: entry for entry in load(paper)}

@@ -1,4 +1,4 @@
-"""Read this package's YAML files into strictly typed, immutable records; errors name the place."""
+"""Read this package's YAML files into strictly typed, immutable records; errors name the file and field."""
 
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ class Record(BaseModel):
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of one YAML file. Raises ValueError naming the file where it is not YAML."""
+    """The content of one YAML file. Raises ValueError naming the file if it is not valid YAML."""
     try:
         return yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
     except yaml.YAMLError as error:
@@ -28,7 +28,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def read_list(path: Path) -> list[Any]:
-    """The entries of a YAML file that holds a list; an empty file has none."""
+    """The entries of a YAML file that holds a list; [] for an empty file."""
     content = read_yaml(path)
     if content is None:
         return []
@@ -38,7 +38,7 @@ def read_list(path: Path) -> list[Any]:
 
 
 def build(record: type[R], fields: Any, where: str) -> R:
-    """``record(**fields)``. Raises ValueError ``WHERE: FIELD=VALUE: RULE`` for the first few faults."""
+    """``record(**fields)``. Raises ValueError ``WHERE: FIELD=VALUE: RULE`` for the first few errors."""
     if not isinstance(fields, dict):
         raise ValueError(f"{where}: must be a mapping of fields, found {fields!r}")
     try:

@@ -1,4 +1,4 @@
-"""The tables that the papers published, number by number: ``papers/<paper>/tables/*.yaml``."""
+"""The published tables: ``papers/<paper>/tables/*.yaml``."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +14,7 @@ Cell = float | int | str | None
 
 
 class Column(Record):
-    """A column: a label of the row, or (``published``) numbers of the paper."""
+    """A column: labels of the rows, or (``published``) numbers of the paper."""
 
     name: str
     heading: str
@@ -23,13 +23,13 @@ class Column(Record):
 
 
 class PublishedTable(Record):
-    """One table. ``missing`` says what an empty cell means; ``note`` what a reader of the numbers must know."""
+    """One table. ``missing`` says what an empty cell means, ``note`` what readers of the numbers must know."""
 
     id: str
     paper: str
     locus: str
     title: str
-    source: str  # the section it stands in
+    source: str  # the section with the table
     note: str | None = None
     missing: str | None = None
     columns: list[Column]
@@ -45,14 +45,15 @@ class PublishedTable(Record):
                 raise ValueError(f"rows: {row!r} has {len(row)} cells for {len(names)} columns")
             for column, cell in zip(self.columns, row, strict=True):
                 if column.published and (isinstance(cell, str) or (cell is None and self.missing is None)):
-                    raise ValueError(f"rows: {column.name}={cell!r}: must be a number, or null where missing is told")
+                    raise ValueError(
+                        f"rows: {column.name}={cell!r}: must be a number, or null if the table says what missing means"
+                    )
         return self
 
     def value(self, column: str, **labels: Cell) -> Cell:
-        """The published value in ``column`` of the one row whose label columns have the values ``labels``.
+        """The value in ``column`` of the row whose label columns are ``labels``: ``value("ppl_val", method="1+elu")``.
 
-        ``table.value("ppl_val", method="1+elu")``. Raises ValueError for an unknown column and where not exactly one
-        row fits.
+        Raises ValueError for an unknown column, or unless exactly one row has these labels.
         """
         position = self._position(column)
         wanted = {self._position(name): label for name, label in labels.items()}
@@ -62,7 +63,7 @@ class PublishedTable(Record):
         return fitting[0][position]
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows as mappings from column names."""
+        """The rows as mappings from column names to cells."""
         names = [column.name for column in self.columns]
         return [dict(zip(names, row, strict=True)) for row in self.rows]
 
@@ -74,21 +75,21 @@ class PublishedTable(Record):
 
 
 def names(paper: str) -> tuple[str, ...]:
-    """The ids of a paper's tables, in its order."""
+    """The ids of a paper's tables, in order."""
     found = (path.stem for path in (catalogue.folder(paper) / "tables").glob("*.yaml"))
     return tuple(sorted(found, key=lambda name: (len(name), name)))
 
 
 @lru_cache
 def load(paper: str, name: str) -> PublishedTable:
-    """A published table: ``load("transnormer", "table_1")``. Raises ValueError if there is none."""
+    """A published table: ``load("transnormer", "table_1")``. Raises ValueError for an unknown table."""
     if name not in names(paper):
         raise ValueError(f"name={name!r}: no such table{nearest(name, names(paper))}")
     return read(catalogue.folder(paper) / "tables" / f"{name}.yaml", paper)
 
 
 def read(path: Path, paper: str) -> PublishedTable:
-    """The table in one file. Raises ValueError naming the file and the field where it is broken."""
+    """The table in one file. Raises ValueError naming file and field if it is invalid."""
     fields = read_yaml(path)
     if isinstance(fields, dict) and isinstance(fields.get("columns"), list):
         columns = [build(Column, column, f"{path.name}: columns") for column in fields["columns"]]

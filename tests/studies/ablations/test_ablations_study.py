@@ -251,10 +251,8 @@ def test_a_layer_is_attention_and_glu_each_with_a_norm() -> None:
 
 
 def test_the_formula_of_norm_attention_is_not_that_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    import transnormer_lib.attention as attention
-
-    build = attention.build_attention
-    monkeypatch.setattr(attention, "build_attention", lambda _, config: build("norm", {**config, "norm": "layer"}))
+    build = structure.build_attention
+    monkeypatch.setattr(structure, "build_attention", lambda _, config: build("norm", {**config, "norm": "layer"}))
     assert structure.norm_attention_difference() > 1e-3
 
 

@@ -1,4 +1,4 @@
-"""The figures of Tables 8 to 12: our losses beside the printed perplexities, a line per row of the table."""
+"""The figures of Tables 8 to 12: our losses beside the printed perplexities, one line per row of the table."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ from transnormer_lib.studies.common.row_points import row_points
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_APART = 0.17  # of the two variants from the middle of their line
+_APART = 0.17  # distance of the two variants from the middle of their line
 
 
 def question(
@@ -19,11 +19,11 @@ def question(
     *,
     unit: str,
 ) -> "Figure":
-    """Left our losses, a point per run and their mean a bar; right the printed perplexities; first line on top.
+    """Our losses on the left, a point per run and a bar at the mean; the printed perplexities on the right.
 
-    ``losses``: by line of the table and variant one value per seed, none where nothing was run; ``published``: the
-    table's numbers; ``floors``: what is drawn as vertical lines. The variants keep their marker and colour. Raises
-    ValueError where the two do not have the same lines.
+    ``losses``: one value per seed by line of the table and variant, empty if nothing was run; ``published``: the
+    table's numbers; ``floors``: values drawn as vertical lines. The first line of the table is on top. Raises
+    ValueError unless both have the same lines.
     """
     from matplotlib import pyplot as plt
 

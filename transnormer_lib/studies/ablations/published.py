@@ -1,7 +1,7 @@
 """What Tables 8 to 12 print: their rows as changes to TransNormer, their orderings, and Section 5.4's sentences.
 
-The published encoder has 12 layers and blocks of 64 tokens. A change is named at that size: "early-3" of 12 layers,
-"block-32" of 512 tokens; "" is TransNormer itself.
+Changes are named at the size of the published encoder, which has 12 layers and blocks of 64 of 512 tokens: "early-3",
+"block-32". The change "" is TransNormer itself.
 """
 
 from collections.abc import Mapping
@@ -34,15 +34,15 @@ WHOLE = "block-512"  # a block that is the whole sequence
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a table: the change at the published size, and what was published of each variant."""
+    """A line of a table: its change, and the printed perplexity of each variant (None for a comparison of ours)."""
 
-    change: str  # "" for TransNormer as it is; "early-3" of 12 layers, "block-32" of 512 tokens
-    published: Mapping[str, float | None]  # perplexity by variant; None: a comparison of ours
+    change: str
+    published: Mapping[str, float | None]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A claim that one row has a lower loss than another: changes at the published size, "" for TransNormer."""
+    """A claim that one change of a variant has a lower loss than another."""
 
     claim: str
     better: str
@@ -52,7 +52,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Number:
-    """A claim about the perplexity of one row: a variant with a change at the published size."""
+    """A claim about the perplexity of a variant with a change."""
 
     claim: str
     variant: str
@@ -60,7 +60,7 @@ class Number:
 
 
 def published_change(table: str, record: Mapping[str, Any]) -> str:
-    """The change that a row of the published table makes to TransNormer, at the published size."""
+    """The change of a row of the published table."""
     if table == "table_8":
         return "" if record["diag_layers"] == EARLY else f"early-{record['diag_layers']}"
     if table == "table_9":
@@ -73,7 +73,7 @@ def published_change(table: str, record: Mapping[str, Any]) -> str:
 
 
 def lines(table: str) -> list[Line]:
-    """The lines of a published table in its order, then the comparisons that this project adds to it."""
+    """The lines of a published table in its order, then the lines that this project adds."""
     printed = [
         Line(published_change(table, record), {variant: record[variant[-2:]] for variant in VARIANTS})
         for record in tables.load("transnormer", table).records()
@@ -84,7 +84,7 @@ def lines(table: str) -> list[Line]:
 
 
 def comparisons(table: str) -> list[Comparison]:
-    """The orderings that a table prints, TransNormer against each other row, in the paper's direction."""
+    """The orderings in a table: TransNormer against each other row, in the printed direction."""
     found = []
     for variant in VARIANTS:
         base, others = _base_and_others(table, variant)
@@ -95,7 +95,7 @@ def comparisons(table: str) -> list[Comparison]:
 
 
 def beyond() -> list[Comparison]:
-    """The orderings that this project adds, all of T2."""
+    """The orderings that this project adds, all for T2."""
     added = (
         ("gate", "", "ffn-swish"),
         ("ffn-activation", "ffn-swish", "ffn"),
@@ -107,11 +107,11 @@ def beyond() -> list[Comparison]:
 
 
 def numbers() -> list[Number]:
-    """Every printed perplexity but those of TransNormer itself, which notebook 05 judges."""
-    places = [(table, variant) for table in QUESTIONS for variant in VARIANTS]
+    """Every printed perplexity except those of TransNormer itself, which notebook 05 judges."""
     return [
         Number(_claim(table, variant, change), variant, change)
-        for table, variant in places
+        for table in QUESTIONS
+        for variant in VARIANTS
         for change in _base_and_others(table, variant)[1]
     ]
 
@@ -127,32 +127,28 @@ def _base_and_others(table: str, variant: str) -> tuple[float, dict[str, float]]
     return printed.pop(""), printed
 
 
-# --- Section 5.4's sentences, from the printed numbers ---
-
-
-def _column(table: str, column: str) -> list[tuple[dict[str, Any], float]]:
-    """(labels, perplexity) of every row."""
-    return [(record, record[column]) for record in tables.load("transnormer", table).records()]
+# --- Section 5.4's sentences, from the printed numbers; each function answers by variant, "t1" and "t2" ---
 
 
 def best_proportion() -> dict[str, int]:
-    """How many of the 12 layers are DiagAttention in the row of Table 8 with the lowest perplexity, by variant."""
-    best = {name: min(_column("table_8", name), key=lambda row: row[1])[0] for name in ("t1", "t2")}
-    return {name: row["diag_layers"] for name, row in best.items()}
+    """How many of 12 layers are DiagAttention in the row of Table 8 with the lowest perplexity."""
+    rows = tables.load("transnormer", "table_8").records()
+    return {name: min(rows, key=lambda row: row[name])["diag_layers"] for name in ("t1", "t2")}
 
 
 def worse_alone() -> dict[str, bool]:
-    """Whether both models of one attention alone have a higher perplexity than every mixture in Table 8."""
+    """Whether both models with only one attention have a higher perplexity than every mixture in Table 8."""
     found = {}
     for name in ("t1", "t2"):
-        alone = [value for row, value in _column("table_8", name) if 0 in (row["diag_layers"], row["norm_layers"])]
-        mixed = [value for row, value in _column("table_8", name) if 0 not in (row["diag_layers"], row["norm_layers"])]
+        alone, mixed = [], []
+        for row in tables.load("transnormer", "table_8").records():
+            (alone if 0 in (row["diag_layers"], row["norm_layers"]) else mixed).append(row[name])
         found[name] = min(alone) > max(mixed)
     return found
 
 
 def lower_than(table: str, *changes: str) -> dict[str, bool]:
-    """Whether the table prints a lower perplexity for TransNormer than for each of ``changes``, by variant."""
+    """Whether the table prints a lower perplexity for TransNormer than for each of ``changes``."""
     found = {}
     for variant in VARIANTS:
         printed = {line.change: line.published[variant] for line in lines(table)}
@@ -163,18 +159,15 @@ def lower_than(table: str, *changes: str) -> dict[str, bool]:
 
 
 def falls_with_the_block() -> dict[str, bool]:
-    """Whether every larger block of Table 11 has a lower perplexity, by variant."""
-    found = {}
-    for name in ("t1", "t2"):
-        values = [value for _, value in _column("table_11", name)]  # blocks of 32, 64, 128
-        found[name] = all(after < before for before, after in pairwise(values))
-    return found
+    """Whether every larger block of Table 11 has a lower perplexity."""
+    rows = tables.load("transnormer", "table_11").records()  # blocks of 32, 64, 128
+    return {name: all(after[name] < before[name] for before, after in pairwise(rows)) for name in ("t1", "t2")}
 
 
 def transnormer_rows() -> dict[str, list[float]]:
-    """The perplexities that Tables 8 to 12 print for TransNormer itself, each value once, by variant."""
+    """The distinct perplexities that Tables 8 to 12 print for TransNormer itself."""
     found: dict[str, list[float]] = {}
     for variant in VARIANTS:
-        values = [line.published[variant] for table in QUESTIONS for line in lines(table) if not line.change]
-        found[variant[-2:]] = sorted({value for value in values if value is not None})
+        values = {line.published[variant] for table in QUESTIONS for line in lines(table) if not line.change}
+        found[variant[-2:]] = sorted(value for value in values if value is not None)
     return found

@@ -1,7 +1,7 @@
-"""What the runs say about Tables 8 to 12: each table's losses beside the printed perplexities, in words and pictures.
+"""What the runs say about Tables 8 to 12: each table's losses beside the printed perplexities.
 
-A smaller encoder keeps the published proportions: 3 of 12 layers become 1 of 4, and where blocks of 8 replace blocks
-of 64, blocks of 4 replace blocks of 32.
+A smaller encoder keeps the published proportions: 3 of 12 layers become 1 of 4, and if its blocks have 8 tokens instead
+of 64, blocks of 32 become blocks of 4.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,25 +28,25 @@ from transnormer_lib.studies.common.parameters import read
 if TYPE_CHECKING:
     from transnormer_lib.training.store import RunStore
 
-# Loss in bits per selected token by row: one value per seed, inf where the run diverged.
+# Loss in bits per selected token by row: one value per seed, inf for a run that diverged.
 Bits = Mapping[str, Sequence[float]]
 _LAYERS = 12  # of the published encoder
 
 
 def train(parameters: Parameters, store: "RunStore") -> list[Mapping[str, Any]]:
-    """Train or load every run; their records, in the order of the runs."""
+    """Train or load every run; returns their records in order."""
     return [store.get(config).record for config in study.runs(parameters)]
 
 
 def bits(parameters: Parameters, records: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """The losses by row in the order of the seeds, from the records of all runs."""
+    """The losses by row in ascending order of the seeds, from the records of all runs."""
     places = grid(study.rows(parameters), parameters.seeds)
     of = {place: bits_of(record) for place, record in zip(places, records, strict=True)}
     return {row: [of[row, seed] for seed in sorted(parameters.seeds)] for row in study.rows(parameters)}
 
 
 def here(change: str, parameters: Parameters) -> str | None:
-    """A change at the published size as it is at the size of these parameters; None where it has no counterpart."""
+    """A change at the published size, converted to the size of these parameters; None if there is no counterpart."""
     name, _, number = change.rpartition("-")
     if name not in ("early", "block"):
         return change
@@ -58,32 +58,29 @@ def here(change: str, parameters: Parameters) -> str | None:
 
 
 def row_name(variant: str, change: str, parameters: Parameters) -> str | None:
-    """The study's row of a variant with a change at the published size; None where there can be none."""
+    """The study's row of a variant with a change at the published size; None if there is no counterpart."""
     ours = here(change, parameters)
     return None if ours is None else f"{variant}-{ours}" if ours else variant
 
 
 def why_not(comparison: Comparison, parameters: Parameters, present: Sequence[str], scale: str) -> str:
-    """Why a comparison cannot be made from the rows that are ``present``; empty where it can."""
+    """Why a comparison cannot be made from the rows that are ``present``; empty if it can."""
     missing = []
     for change in (comparison.better, comparison.worse):
         name = row_name(comparison.variant, change, parameters)
         if name is None:
             return f"{change} of the published size has no counterpart in {parameters.layers} layers of these sizes"
         if name not in present:
-            same = [other for other in present if other != name and _same_model(name, other, parameters)]
+            model = study.model(name, parameters)
+            same = [other for other in present if other != name and study.model(other, parameters) == model]
             if same:
                 return f"{name} is the same model as {same[0]} with {parameters.layers} layers"
             missing.append(name)
     return row_losses.untrained(missing, scale) if missing else ""
 
 
-def _same_model(name: str, other: str, parameters: Parameters) -> bool:
-    return study.model(name, parameters) == study.model(other, parameters)
-
-
 def label(change: str, parameters: Parameters) -> str:
-    """A line's name for a reader, with the numbers of this size."""
+    """A line's name for readers, with the numbers at this size."""
     ours = here(change, parameters)
     layers = parameters.layers if ours is not None else _LAYERS
     name, _, number = (change if ours is None else ours).rpartition("-")
@@ -102,15 +99,15 @@ _LABELS: Mapping[str, str] = {
     "ffn": "FFN, GELU",
     "ffn-swish": "FFN, swish",
     "glu-identity": "GLU without activation",
-    "alternating": "in turns, Diag first",
-    "alternating-reversed": "in turns, Norm first",
+    "alternating": "alternating, Diag first",
+    "alternating-reversed": "alternating, Norm first",
     "parallel": "side by side in every layer",
-    "wide": "a wider GLU, as many weights as side by side",
+    "wide": "wider GLU, as many weights as side by side",
 }
 
 
 def shown(table: str, bits: Bits, parameters: Parameters) -> list[Line]:
-    """The lines of a table that have something to show: printed numbers, or losses of ours."""
+    """The lines of a table with printed numbers or with losses of ours."""
     return [
         line
         for line in printed.lines(table)
@@ -120,7 +117,7 @@ def shown(table: str, bits: Bits, parameters: Parameters) -> list[Line]:
 
 
 def losses(table: str, bits: Bits, parameters: Parameters) -> dict[str, dict[str, Sequence[float]]]:
-    """The losses of every line that is shown, by its label and variant; none where nothing was run."""
+    """The losses of every shown line by label and variant; empty if nothing was run."""
     return {
         label(line.change, parameters): {
             variant: bits.get(row_name(variant, line.change, parameters) or "", ()) for variant in VARIANTS
@@ -135,7 +132,7 @@ def published(table: str, bits: Bits, parameters: Parameters) -> dict[str, Mappi
 
 
 def loss_table(table: str, bits: Bits, parameters: Parameters) -> list[dict[str, Any]]:
-    """One line per line that is shown: our losses per variant, mean and range, and the paper's perplexities."""
+    """One row per shown line: mean and range of our losses, and the paper's perplexities, by variant."""
     heading, found = tables.load("transnormer", table).locus, []
     theirs_of = published(table, bits, parameters)
     for name, by_variant in losses(table, bits, parameters).items():
@@ -149,7 +146,7 @@ def loss_table(table: str, bits: Bits, parameters: Parameters) -> list[dict[str,
 
 
 def conclusions(table: str, bits: Bits, parameters: Parameters) -> list[str]:
-    """What the losses say to the table's question: each other line against TransNormer, in sentences."""
+    """Sentences that compare each line's losses with TransNormer's."""
     said = []
     for variant in VARIANTS:
         base, short = bits.get(variant), variant[-2:].upper()
@@ -162,15 +159,9 @@ def conclusions(table: str, bits: Bits, parameters: Parameters) -> list[str]:
 
 
 def show(
-    table: str,
-    bits: Bits,
-    parameters: Parameters,
-    floors: Mapping[str, float],
-    *,
-    unit: str,
-    preset: str,
+    table: str, bits: Bits, parameters: Parameters, floors: Mapping[str, float], *, unit: str, preset: str
 ) -> None:
-    """Display one question answered by the losses ``bits``: by row one value per seed, infinite where it diverged.
+    """Display the answer to one table's question, from losses ``bits`` (one value per seed by row).
 
     ``parameters`` are those of the runs, ``preset`` names their scale, ``floors`` are drawn beside them.
     """
@@ -182,7 +173,7 @@ def show(
         loss_table(table, bits, parameters),
         caption=f"{question} Validation loss in {unit}: mean (range) over {over}.",
         published=headings,
-        note=f"{locus}: perplexity of the published models. Means are over the runs that did not diverge.",
+        note=f"{locus}: perplexity of the published models. Means are over runs that did not diverge.",
     )
     means = [
         f"{label}, {variant[-2:].upper()}: {seeds.mean(mine):.2f}"
@@ -193,30 +184,23 @@ def show(
     figures.show(
         draw.question(by_line, published(table, bits, parameters), floors, unit=unit),
         name=f"{table.replace('_', '-')}-{preset}",
-        caption=f"{question} Left: validation loss of every run ({over}), a bar at the mean. Right: the perplexities "
-        f"of {locus}. The two have different units, so the order is what compares. A line without points on "
-        "the left was not run at this scale.",
+        caption=f"{question} Left: validation loss of every run ({over}), with a bar at the mean. Right: the "
+        f"perplexities of {locus}. The units differ, so only the orders are comparable. A line without points on the "
+        "left was not run at this scale.",
         alt=f"Mean loss in {unit}. " + ("; ".join(means) or "Nothing was run") + ".",
     )
     show_list(conclusions(table, bits, parameters))
 
 
-def show_controls(
-    bits: Bits,
-    parameters: Parameters,
-    floors: Mapping[str, float],
-    *,
-    unit: str,
-    preset: str,
-) -> None:
-    """Display TransNormer as it is beside the controls: the losses of their runs, and the sentences they support."""
+def show_controls(bits: Bits, parameters: Parameters, floors: Mapping[str, float], *, unit: str, preset: str) -> None:
+    """Display the losses of TransNormer and of the controls, and sentences that compare them."""
     mine = {row: bits[row] for row in (*VARIANTS, *parameters.controls) if row in bits}
     over = f"{len(parameters.seeds)} seeds, preset {preset}"
     figures.show(
         common_figures.losses(mine, floors, unit=unit),
         name=f"controls-{preset}",
-        caption=f"Validation loss of every run ({over}): TransNormer as it is, and softmax and 1+elu attention in its "
-        "surroundings. Points are runs, the line is their range, the bar their mean.",
+        caption=f"Validation loss of every run ({over}): TransNormer as it is, and softmax and 1+elu attention with "
+        "its backbone recipe. Points are runs, the line is their range, the bar their mean.",
         alt=f"Mean loss in {unit}. " + ", ".join(f"{row} {seeds.mean(b):.2f}" for row, b in mine.items()),
     )
     pairs = [(variant, control) for control in parameters.controls for variant in filter(mine.get, VARIANTS)]
@@ -224,30 +208,26 @@ def show_controls(
 
 
 def show_kept_controls(found: Kept) -> None:
-    """TransNormer beside its controls, by the runs that were kept of a larger scale."""
+    """Display TransNormer and its controls from the kept runs of a larger scale."""
     parameters = read(Parameters, found.parameters)
     unit = language_models.unit(parameters)
-    show_controls(_kept_bits(found), parameters, {}, unit=unit, preset=found.preset)
+    show_controls(bits(parameters, found.runs), parameters, {}, unit=unit, preset=found.preset)
 
 
 def show_kept(table: str, found: Kept) -> None:
-    """The question answered by the runs that were kept of a larger scale."""
+    """Display the answer to one table's question from the kept runs of a larger scale."""
     parameters = read(Parameters, found.parameters)
     unit = language_models.unit(parameters)
-    show(table, _kept_bits(found), parameters, {}, unit=unit, preset=found.preset)
-
-
-def _kept_bits(found: Kept) -> dict[str, list[float]]:
-    return bits(read(Parameters, found.parameters), found.runs)
+    show(table, bits(parameters, found.runs), parameters, {}, unit=unit, preset=found.preset)
 
 
 def show_verdicts(found: Kept) -> None:
-    """The claims that the kept runs judged, with their verdicts there: failures first."""
+    """Display the claims that the kept runs judged, failures first."""
     judged = [claim for claim in found.claims if claim["kind"] == "ordering" and claim["verdict"] != "not run"]
     show_table(
         [
             {"claim": claim["statement"], "verdict": claim["verdict"], "where": claim["locus"]}
             for claim in sorted(judged, key=lambda claim: VERDICTS.index(claim["verdict"]))
         ],
-        caption=f"Verdicts on the orderings at the preset {found.preset}, as they were kept.",
+        caption=f"Kept verdicts on the orderings at the preset {found.preset}.",
     )

@@ -1,13 +1,13 @@
-"""The runs behind Tables 8 to 12: TransNormer's encoder of notebook 05 with one thing changed at a time.
+"""The runs behind Tables 8 to 12: the TransNormer encoders of notebook 05 with one change at a time.
 
-A row is a variant, ``transnormer-t1`` or ``-t2``, alone or followed by a change (:data:`CHANGES`), such as
-``transnormer-t2-early-0``; or a control of notebook 05.
+A row is a variant (``transnormer-t1`` or ``-t2``), a variant with a change of :data:`CHANGES`, such as
+``transnormer-t2-early-0``, or a control of notebook 05.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transnormer_lib.choices import VARIANTS
 from transnormer_lib.models.config import ModelConfig
@@ -16,10 +16,7 @@ from transnormer_lib.studies.common import language_models
 from transnormer_lib.studies.common.language_models import grid
 from transnormer_lib.training.config import RunConfig
 
-if TYPE_CHECKING:
-    pass
-
-# What may be changed, with the number K where there is one.
+# The possible changes; some have a number K.
 CHANGES: Mapping[str, str] = {
     "early-K": "DiagAttention in the first K layers, NormAttention in the others",
     "reversed": "NormAttention in the first half of the layers, DiagAttention in the second",
@@ -27,10 +24,10 @@ CHANGES: Mapping[str, str] = {
     "ffn-swish": "the same FFN with the GLU's activation, swish",
     "glu-identity": "a GLU without activation, as the released code computes it",
     "block-K": "DiagAttention in blocks of K tokens",
-    "alternating": "DiagAttention and NormAttention in turns, layer by layer",
-    "alternating-reversed": "NormAttention and DiagAttention in turns, layer by layer",
-    "parallel": "both in every layer, side by side, and one projection of their concatenated outputs",
-    "wide": "TransNormer with its GLU so much wider that it has the weights of the parallel model",
+    "alternating": "DiagAttention and NormAttention in alternating layers",
+    "alternating-reversed": "NormAttention and DiagAttention in alternating layers",
+    "parallel": "both side by side in every layer, and one projection of their concatenated outputs",
+    "wide": "TransNormer with its GLU widened until it has as many weights as the parallel model",
 }
 
 FIELDS: Mapping[str, Mapping[str, Any]] = {
@@ -50,13 +47,13 @@ class Parameters(bidirectional.EncoderParameters):
     """The notebook's parameters that decide what is trained."""
 
     rows: Mapping[str, tuple[str, ...]]  # variant → changes
-    controls: tuple[str, ...]  # encoders of notebook 05 beside them
-    seeds: tuple[int, ...]  # one run per row and seed; orderings are judged over them
+    controls: tuple[str, ...]  # encoders of notebook 05 to compare with
+    seeds: tuple[int, ...]  # one run per row and seed; orderings are judged over all seeds
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the study: a variant with a change, or (``variant`` empty) a control."""
+    """A row of the study: a variant with a change, or a control, whose ``variant`` is empty."""
 
     name: str
     variant: str
@@ -65,7 +62,7 @@ class Row:
 
 
 def row(name: str) -> Row:
-    """The row called ``name``. Raises ValueError for a change that there is not."""
+    """The row called ``name``. Raises ValueError for an unknown change."""
     variant = next((variant for variant in VARIANTS if name == variant or name.startswith(f"{variant}-")), "")
     if not variant or name == variant:
         return Row(name, variant, "")
@@ -79,7 +76,7 @@ def row(name: str) -> Row:
 
 
 def rows(parameters: Parameters) -> list[str]:
-    """The variants, each followed by its changes, then the controls. Raises ValueError for an unknown one."""
+    """The variants, each followed by its changes, then the controls. Raises ValueError for an unknown variant."""
     named = []
     for variant, changes in parameters.rows.items():
         if variant not in VARIANTS:
@@ -89,7 +86,7 @@ def rows(parameters: Parameters) -> list[str]:
 
 
 def model(name: str, parameters: Parameters) -> ModelConfig:
-    """The encoder of a row; that of a variant alone, or of a control, is notebook 05's."""
+    """The encoder of a row. Variants without a change and controls are notebook 05's."""
     chosen = row(name)
     if chosen.change == "early":
         return bidirectional.model(chosen.variant, parameters, early=chosen.number)
@@ -105,7 +102,7 @@ def model(name: str, parameters: Parameters) -> ModelConfig:
 
 
 def run(name: str, seed: int, parameters: Parameters) -> RunConfig:
-    """The pre-training of one row with one seed, in all but the model that of notebook 05."""
+    """The pre-training of one row with one seed; it differs from notebook 05's only in the model."""
     waypoints = language_models.waypoints(parameters.waypoints, parameters.steps)
     return language_models.run(name, model(name, parameters), seed, parameters, waypoints=waypoints)
 

@@ -152,7 +152,7 @@ def score_table(results: Results, short: Mapping[str, scores.Floors]) -> list[di
 
 def parameter_counts(task: str, recipe: recipes.Recipe) -> dict[str, int]:
     """The number of weights of every row of Table 6 on a task in a recipe, counted without building the models."""
-    from transnormer_lib.training.substance import parameters_of
+    from transnormer_lib.training.setup import parameters_of
 
     whole = recipe_parameters(recipe, {})
     return {row: parameters_of(run(task, row, 0, whole)) for row in PUBLISHED}

@@ -1,4 +1,4 @@
-"""Draw a model's architecture from the parts that a forward pass went through (``analysis.anatomy``)."""
+"""Draw a model's architecture from the parts of a forward pass (``analysis.anatomy``)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ from transnormer_lib.analysis.anatomy import Part
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Colour by role, hatch as the second cue; names not listed are drawn plain (embedding, norms).
+# Colour by role, with a hatch as the second cue. Other parts are grey (embedding, norms).
 _ROLES = {
     "DiagAttention": ("#0072B2", "///"),
     "NormAttention": ("#D55E00", "\\\\\\"),
@@ -18,7 +18,7 @@ _ROLES = {
 
 
 def draw_architecture(parts: Sequence[Part], title: str) -> "Figure":
-    """One box per part, bottom to top in the order of the forward pass, as the paper's Figure 3 draws it."""
+    """One box per part, from bottom to top in the order of the forward pass, as in the paper's Figure 3."""
     from matplotlib import pyplot as plt
     from matplotlib.patches import FancyBboxPatch, Rectangle
 

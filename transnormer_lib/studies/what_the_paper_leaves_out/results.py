@@ -1,4 +1,4 @@
-"""What the trained choices show: the loss with the other choice minus the loss with ours, paired by seed."""
+"""Effects of the trained choices: the loss with the other choice minus the loss with ours, paired by seed."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trained:
-    """One comparison: bits per selected token of both rows, one number per seed, infinite where a run diverged."""
+    """One comparison: bits per selected token of both rows, one value per seed, infinite for a run that diverged."""
 
     name: str
     ours: str
@@ -24,7 +24,7 @@ class Trained:
 
     @property
     def change(self) -> seeds.PairedDifference | None:
-        """Loss with the other choice minus ours; None without two seeds, or where a run diverged."""
+        """Loss with the other choice minus ours; None with fewer than two seeds or a diverged run."""
         values = [*self.bits[self.ours], *self.bits[self.other]]
         if len(values) < 4 or not all(map(math.isfinite, values)):
             return None
@@ -41,15 +41,15 @@ class Trained:
 
 
 def measure(parameters: Parameters, store: "RunStore") -> dict[str, Trained]:
-    """Train or load every run; the comparisons by name."""
+    """Train or load every run; returns the comparisons by name."""
     bits: dict[str, list[float]] = {}
     configs = runs(parameters)
     for (row, _), config in zip(language_models.grid(rows(parameters), parameters.seeds), configs, strict=True):
         bits.setdefault(row, []).append(language_models.final_bits(store.get(config)))
     found = {}
     for name in parameters.comparisons:
-        ours, other = COMPARISONS[name]
-        found[name] = Trained(name, ours, other, {row: bits[row] for row in (ours, other)})
+        pair = COMPARISONS[name]
+        found[name] = Trained(name, *pair, {row: bits[row] for row in pair})
     return found
 
 

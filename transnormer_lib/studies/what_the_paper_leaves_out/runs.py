@@ -1,14 +1,13 @@
-"""The runs that show what an unmentioned choice does to a trained encoder: notebook 05's, and the same with the other.
+"""The runs that show what an unmentioned choice does to a trained encoder: notebook 05's, with and without it.
 
-Four pairs are TransNormer T2 and T2 with something as released: the rotation or the activation (one field each), ε
-outside the root (of the model's norms and NormAttention's, two fields), or the whole recipe (five fields). The fifth,
-``backbone``, is 1+elu attention in TransNormer's backbone and as a published baseline. All else, seeds included, is
-notebook 05's, so a row that both notebooks have is trained once.
+Four pairs compare TransNormer T2 with a T2 that has one thing as released: the rotation or the activation (one field
+each), ε outside the root (two fields: the model's norms and NormAttention's), or the whole recipe (five fields). The
+fifth, ``backbone``, is 1+elu attention in TransNormer's backbone and as a published baseline. Everything else, seeds
+included, is notebook 05's, so rows that both notebooks have are trained once.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
@@ -16,11 +15,8 @@ from transnormer_lib.studies.common import language_models
 from transnormer_lib.studies.common.language_models import grid
 from transnormer_lib.training.config import RunConfig
 
-if TYPE_CHECKING:
-    pass
-
 BASE = "transnormer-t2"
-# What is compared: our row, and the same with the other choice.
+# By name: our row, and the row with the other choice.
 COMPARISONS: Mapping[str, tuple[str, str]] = {
     "rotation": (BASE, f"{BASE}+lrpe"),
     "activation": (BASE, f"{BASE}+identity"),
@@ -34,7 +30,7 @@ COMPARISONS: Mapping[str, tuple[str, str]] = {
 class Parameters(bidirectional.EncoderParameters):
     """The notebook's parameters that decide what is trained."""
 
-    comparisons: tuple[str, ...]  # choices that are trained, of COMPARISONS
+    comparisons: tuple[str, ...]  # names of COMPARISONS to train
     seeds: tuple[int, ...]  # one run per row and seed; differences are paired over them
 
 
@@ -53,7 +49,7 @@ def model(row: str, parameters: Parameters) -> ModelConfig:
 
 
 def rows(parameters: Parameters) -> list[str]:
-    """The rows of the comparisons that the parameters name, each once. Raises ValueError for an unknown one."""
+    """The rows of the chosen comparisons, each once. Raises ValueError for an unknown comparison."""
     for name in parameters.comparisons:
         if name not in COMPARISONS:
             raise ValueError(f"comparisons={name!r}: must be one of {', '.join(COMPARISONS)}")

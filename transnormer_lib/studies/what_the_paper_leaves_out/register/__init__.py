@@ -1,4 +1,4 @@
-"""The register of discrepancies, executable: one file of checks per subject, and the places that settle them."""
+"""The executable register of discrepancies: one file of checks per subject, and the places in the code they name."""
 
 from transnormer_lib.studies.what_the_paper_leaves_out.register import (
     arena,
@@ -16,7 +16,7 @@ from transnormer_lib.studies.what_the_paper_leaves_out.register import (
 from transnormer_lib.studies.what_the_paper_leaves_out.register.checks import Effect, Found, names, run
 from transnormer_lib.studies.what_the_paper_leaves_out.register.places import Place, find
 
-# Importing a file of checks enters them.
+# Importing a file registers its checks.
 MODULES = (sizes, training, norms, positions, attention, baselines, arena, listops, tables, speed, theory)
 
 __all__ = ["MODULES", "Effect", "Found", "Place", "find", "names", "run"]

@@ -1,8 +1,8 @@
-"""The checks of the register: each measures what an entry states, and says whether the figures bear it out.
+"""The checks of the register: each measures what an entry states and decides whether the figures confirm it.
 
-A check is found by its entry's id. It can fail: whether an entry is confirmed is computed from what was measured.
-Where the evidence is another repository's text, that text is cited and not read again; what runs is both forms, with
-this library's flags or with a transcription of ours (``released_forms``).
+A check is found by its entry's id. It can fail, because the verdict is computed from the measurement. Where the
+evidence is code of another repository, the entry cites it; the check runs both forms, with this library's flags or
+with our transcription (``released_forms``).
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Found:
-    """What a check measured. ``shows`` holds what the entry states, each with whether the figures bear it out."""
+    """What a check measured. ``shows`` maps each statement of the entry to whether the figures confirm it."""
 
     figures: Mapping[str, Any]
     shows: Mapping[str, bool]
@@ -29,14 +29,14 @@ class Found:
 
     def __post_init__(self) -> None:
         if not self.shows:
-            raise ValueError("shows={}: a check that asks nothing confirms nothing")
+            raise ValueError("shows={}: a check must test at least one statement")
         for name, answer in self.shows.items():
             if not isinstance(answer, bool):
                 raise TypeError(f"shows[{name!r}]={answer!r}: must be True or False")
 
     @property
     def confirmed(self) -> bool:
-        """Whether all that the entry states was found."""
+        """Whether the figures confirm every statement."""
         return all(self.shows.values())
 
 
@@ -45,7 +45,7 @@ _CHECKS: dict[str, Check] = {}
 
 
 def check(entry: str) -> Callable[[Check], Check]:
-    """Enter a function as the check of the entry with this id. Raises ValueError where it has one already."""
+    """Register a function as the check of the entry with this id. Raises ValueError if the entry has a check."""
 
     def enter(function: Check) -> Check:
         if entry in _CHECKS:
@@ -62,7 +62,7 @@ def names() -> tuple[str, ...]:
 
 
 def run(entry: str) -> Found:
-    """Run one check. Raises ValueError for an id that has none."""
+    """Run one check. Raises ValueError for an id without a check."""
     if entry not in _CHECKS:
         raise ValueError(f"entry={entry!r}: has no check")
     return _CHECKS[entry]()

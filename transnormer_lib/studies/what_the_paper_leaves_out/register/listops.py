@@ -1,4 +1,4 @@
-"""Checks on ListOps: what brackets and seeds are worth, and how far shortcuts get."""
+"""Checks on ListOps: brackets, seeds, and the accuracy of shortcuts."""
 
 import math
 from collections import defaultdict
@@ -10,7 +10,7 @@ from transnormer_lib.studies.lra import published as arena
 from transnormer_lib.studies.what_the_paper_leaves_out.register import released_forms
 from transnormer_lib.studies.what_the_paper_leaves_out.register.checks import Effect, Found, check
 
-_TREES = 4000  # on which the rules of thumb are fitted, and as many on which they are measured
+_TREES = 4000  # to fit the shortcuts, and as many to measure them
 
 
 @check("listops-unseeded")
@@ -23,13 +23,13 @@ def unseeded() -> Found:
     scores = sorted((arena.table_6(row, "listops") for row in arena.PUBLISHED), reverse=True)
     return Found(
         {
-            "answers that two seeds have in common": share,
-            "standard error of 40 % on 2,000 trees, in points": error,
-            "best and second of Table 6": scores[:2],
+            "share of answers that two seeds have in common": share,
+            "standard error of an accuracy of 40 % on 2,000 trees, in points": error,
+            "best and second-best row of Table 6": scores[:2],
         },
         {
-            "one seed gives the same trees": same,
-            "another seed gives others": share < 0.5,
+            "the same seed gives the same trees": same,
+            "another seed gives different trees": share < 0.5,
             "the lead in Table 6 is within two standard errors": scores[0] - scores[1] < 2 * error,
         },
     )
@@ -37,30 +37,26 @@ def unseeded() -> Found:
 
 @check("listops-brackets-dropped")
 def brackets_dropped() -> Found:
-    values: dict[tuple[int, ...], set[int]] = defaultdict(set)
-    example: dict[tuple[int, ...], dict[int, str]] = defaultdict(dict)
+    read: dict[tuple[int, ...], dict[int, str]] = defaultdict(dict)  # a tree for each answer, by sequence
     trees = _small_trees()
     for tree in trees:
-        read = tuple(int(token) for token in released_forms.read_from_file(tree))
-        value = steps(listops.encode(tree))[0].value
-        values[read].add(value)
-        example[read].setdefault(value, tree)
-    ambiguous = sum(len(found) > 1 for found in values.values())
-    shown = next((list(by.values())[:2] for by in example.values() if len(by) > 1), [])
+        sequence = tuple(int(token) for token in released_forms.read_from_file(tree))
+        read[sequence].setdefault(steps(listops.encode(tree))[0].value, tree)
+    ambiguous = [list(by_answer.values()) for by_answer in read.values() if len(by_answer) > 1]
     return Found(
         {
             "small trees": len(trees),
-            "sequences that are left of them": len(values),
-            "of these, such with more than one answer": ambiguous,
-            "two trees that become the same": shown,
+            "sequences without the brackets": len(read),
+            "sequences with more than one answer": len(ambiguous),
+            "two trees that become the same sequence": ambiguous[0][:2] if ambiguous else [],
         },
-        {"trees of different answers become one sequence": ambiguous > 0},
-        (Effect("sequences with more than one answer", 0, ambiguous),),
+        {"trees with different answers become one sequence": bool(ambiguous)},
+        (Effect("sequences with more than one answer", 0, len(ambiguous)),),
     )
 
 
 def _small_trees() -> list[str]:
-    """An operator over four digits, some of which stand in a list of their own."""
+    """Operators over four digits, two or three of which are in a nested list."""
     digits = ("1", "5", "8", "9")
     trees = []
     for outer, inner in product(listops.OPERATORS, repeat=2):
@@ -74,27 +70,24 @@ def _small_trees() -> list[str]:
 def shortcuts() -> Found:
     train, test = (listops.generate(_TREES, seed, workers=1) for seed in (1, 2))
     rules = listops.shortcuts(train, test)
-    percent = {
-        "the most common answer": 100 * rules.most_common_class,
-        "the root's operator": 100 * rules.root_operator,
-        "and its direct digits": 100 * rules.root_and_digits,
-    }
-    scores = {row: arena.table_6(row, "listops") for row in arena.PUBLISHED}
-    within = sum(score < percent["and its direct digits"] for score in scores.values())
+    common, root, digits = (
+        100 * share for share in (rules.most_common_class, rules.root_operator, rules.root_and_digits)
+    )
+    scores = [arena.table_6(row, "listops") for row in arena.PUBLISHED]
     return Found(
         {
-            f"accuracy on {_TREES:,} trees of rules that read little (%)": percent,
-            "lowest and highest of Table 6": [min(scores.values()), max(scores.values())],
-            "rows of Table 6 below the last rule": within,
+            f"accuracy of shortcuts on {_TREES:,} trees (%)": {
+                "the most common answer": common,
+                "the root's operator": root,
+                "the root's operator and direct digits": digits,
+            },
+            "lowest and highest score of Table 6": [min(scores), max(scores)],
+            "rows of Table 6 below the last shortcut": sum(score < digits for score in scores),
         },
         {
-            "the rule of the root's operator is within the range of Table 6": min(scores.values())
-            < percent["the root's operator"]
-            < max(scores.values()),
-            "no row is clearly above the last rule": max(scores.values()) < percent["and its direct digits"] + 1.5,
-            "most rows are above the most common answer by more than ten points": sum(
-                score > percent["the most common answer"] + 10 for score in scores.values()
-            )
+            "the shortcut by the root's operator is within the range of Table 6": min(scores) < root < max(scores),
+            "no row is clearly above the last shortcut": max(scores) < digits + 1.5,
+            "most rows are more than ten points above the most common answer": sum(s > common + 10 for s in scores)
             > len(scores) / 2,
         },
     )

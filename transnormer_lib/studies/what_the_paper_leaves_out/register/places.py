@@ -1,6 +1,6 @@
-"""From a place's name to the line: ``models/config.py:ModelConfig.rotary`` as file, line and a few lines of source.
+"""Find a place in the library by its name: ``models/config.py:ModelConfig.rotary`` gives file, line and source.
 
-The files are parsed, not imported, so that a field of a dataclass has a line too.
+Files are parsed, not imported, so that fields of dataclasses have a line too.
 """
 
 import ast
@@ -10,12 +10,12 @@ from pathlib import Path
 
 _LIBRARY = Path(__file__).resolve().parents[3]
 _SHOWN = 12  # lines of a definition
-_AROUND = 2  # lines before and behind a line that is named by its text
+_AROUND = 2  # lines before and after a line that is named by its text
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where something is settled: the file in ``transnormer_lib``, the line, and the lines to show from ``first``."""
+    """A file in ``transnormer_lib``, a line of it, and the lines to show, from ``first``."""
 
     file: str
     line: int
@@ -29,7 +29,7 @@ class Place:
 def find(name: str, library: Path = _LIBRARY) -> Place:
     """The place called ``name``: ``FILE:QUALIFIED.NAME`` or ``FILE:QUALIFIED.NAME | TEXT``.
 
-    Raises ValueError for a file, a name or a text that is not there.
+    Raises ValueError if the file, the name or the text does not exist.
     """
     where, _, text = name.partition(" | ")
     file, _, qualified = where.partition(":")
@@ -58,7 +58,7 @@ def _parsed(path: Path) -> tuple[tuple[str, ...], ast.Module]:
 
 
 def _member(node: ast.AST, part: str, name: str) -> ast.stmt:
-    # The last one of a name: those before it are its overloads.
+    # The last definition of a name: earlier ones are its overloads.
     for child in reversed(getattr(node, "body", ())):
         targets = child.targets if isinstance(child, ast.Assign) else [getattr(child, "target", None)]
         named = [target.id for target in targets if isinstance(target, ast.Name)]

@@ -1,4 +1,4 @@
-"""Checks on the settings of training: what Table 13, the text and the scripts say, and what the choice does."""
+"""Checks on training settings: what Table 13, the text and the scripts say, and the effect of each choice."""
 
 import math
 from dataclasses import fields
@@ -11,17 +11,16 @@ from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.language_model import build_model
 from transnormer_lib.papers import settings
 from transnormer_lib.studies.what_the_paper_leaves_out.register.checks import Effect, Found, check
-from transnormer_lib.studies.what_the_paper_leaves_out.register.inputs import apart, heads, tiny
+from transnormer_lib.studies.what_the_paper_leaves_out.register.inputs import apart, build, heads, said, tiny
+from transnormer_lib.studies.what_the_paper_leaves_out.table_13 import MODELS
 from transnormer_lib.training.config import OptimizerConfig
 from transnormer_lib.training.schedules import factor
-
-_BOTH: tuple[settings.Model, ...] = ("autoregressive", "bidirectional")
 
 
 @check("learning-rate")
 def learning_rate() -> Found:
     by_source = {
-        source: [settings.said("transnormer", source, model, "learning_rate") for model in _BOTH]
+        source: [said(source, model, "learning_rate") for model in MODELS.values()]
         for source in ("Section 5.1", "Table 13", settings.SCRIPTS)
     }
     text, table, scripts = by_source.values()
@@ -29,7 +28,7 @@ def learning_rate() -> Found:
         {f"{source}: autoregressive, bidirectional": rates for source, rates in by_source.items()},
         {
             "the table and the scripts agree": table == scripts,
-            "the text is ten times as high": all(math.isclose(t, 10 * s) for t, s in zip(text, table, strict=True)),
+            "the rate in the text is ten times as high": all(map(math.isclose, text, [10 * rate for rate in table])),
             "ours is the table's": OptimizerConfig().learning_rate == table[0],
         },
     )
@@ -37,20 +36,22 @@ def learning_rate() -> Found:
 
 @check("warm-up-start")
 def warm_up_start() -> Found:
-    start = settings.said("transnormer", settings.SCRIPTS, "autoregressive", "warmup_start")
-    rate, warmup = (
-        settings.said("transnormer", "Table 13", "autoregressive", name) for name in ("learning_rate", "warmup")
-    )
-    first = {}
-    for name, value in (("scripts", start), ("from one rise above zero", 0.0)):
-        config = OptimizerConfig(learning_rate=rate, warmup=warmup, warmup_start=value)
-        first[name] = [rate * factor(config, 100_000)(step) for step in (0, warmup // 2, warmup)]
-    scripts, other = first.values()
+    rate, warmup = (said("Table 13", "autoregressive", name) for name in ("learning_rate", "warmup"))
+    rates = []
+    for start in (said(settings.SCRIPTS, "autoregressive", "warmup_start"), 0.0):
+        config = OptimizerConfig(learning_rate=rate, warmup=warmup, warmup_start=start)
+        rates.append([rate * factor(config, 100_000)(step) for step in (0, warmup // 2, warmup)])
+    scripts, other = rates
     return Found(
-        {f"rate at step 0, halfway, at the end; {name}": rates for name, rates in first.items()},
         {
-            "the scripts begin at their start": math.isclose(scripts[0], start),
-            "from halfway on the two are within a thousandth": all(
+            "rate at step 0, halfway and at the end of the warm-up; scripts": scripts,
+            "if the first step is one increment above zero": other,
+        },
+        {
+            "in the scripts the rate starts at their warm-up start": math.isclose(
+                scripts[0], said(settings.SCRIPTS, "autoregressive", "warmup_start")
+            ),
+            "from halfway on, the two rates differ by at most a thousandth": all(
                 math.isclose(a, b, rel_tol=1e-3) for a, b in zip(scripts[1:], other[1:], strict=True)
             ),
         },
@@ -60,31 +61,31 @@ def warm_up_start() -> Found:
 
 @check("attention-dropout")
 def attention_dropout() -> Found:
-    table = settings.said("transnormer", "Table 13", "bidirectional", "attention_dropout_of")
-    scripts = settings.said("transnormer", settings.SCRIPTS, "bidirectional", "attention_dropout_of")
+    table, scripts = (
+        said(source, "bidirectional", "attention_dropout_of") for source in ("Table 13", settings.SCRIPTS)
+    )
     rates = {}
     for recipe in ("paper", "released"):
         model = build_model(tiny("transnormer-t2", recipe=recipe), seed=0)
         rates[recipe] = {core.name: core.dropout.p for core in model.modules() if isinstance(core, attention.Attention)}
-    core = attention.build("diag", {"heads": 2, "head_dim": 8, "block_size": 16, "dropout": 0.1})
-    assert isinstance(core, attention.Attention)
+    core = build("diag", block_size=16, dropout=0.1)
     q, k, v = heads(2, 32, 8)
     torch.manual_seed(0)
     changed = apart(core.train()(q, k, v), core.eval()(q, k, v))
+    ours = [rates[recipe]["diag"] for recipe in ("paper", "released")]
     return Found(
         {
-            "attention dropout, by Table 13": table,
+            "models with attention dropout in Table 13": table,
             "in the released bidirectional model": scripts,
-            "rates by our recipes": rates,
-            "largest change of an output in training by a rate of 0.1": changed,
+            "rates in our recipes": rates,
+            "largest change of a training output at a rate of 0.1": changed,
         },
         {
-            "the release has it where the table has not": "diag" in scripts and "diag" not in table,
-            "our released recipe has it in DiagAttention, our paper recipe has not": rates["released"]["diag"] == 0.1
-            and rates["paper"]["diag"] == 0.0,
+            "the release has it in DiagAttention, the table does not": "diag" in scripts and "diag" not in table,
+            "our released recipe has it in DiagAttention, our paper recipe does not": ours == [0.0, 0.1],
             "it changes outputs": changed > 0.01,
         },
-        (Effect("dropout of DiagAttention's matrix", rates["paper"]["diag"], rates["released"]["diag"]),),
+        (Effect("dropout of DiagAttention's matrix", *ours),),
     )
 
 
@@ -96,36 +97,40 @@ def initial_weights() -> Found:
         layers = [m for m in model.modules() if isinstance(m, attention.MultiHeadAttention)]
         output = dict(layers[0].named_parameters())["out_proj.weight"]
         spread[init] = [*(layer.q_proj.weight.std().item() for layer in layers), output.std().item()]
-    by_kind = {kind: published("transnormer-t2", kind).init for kind in ("decoder", "encoder")}
+    by_kind = {kind: published("transnormer-t2", kind).init for kind in MODELS}
     xavier = math.sqrt(2 / (64 + 64))
-    diag, norm, out = spread["fairseq"]
+    expected = {"fairseq": [xavier, xavier / math.sqrt(2), xavier], "normal-0.02": [0.02] * 3}
+    near = {
+        init: all(math.isclose(a, b, rel_tol=0.05) for a, b in zip(spread[init], stds, strict=True))
+        for init, stds in expected.items()
+    }
     return Found(
-        {f"std of q in DiagAttention, q in NormAttention, output; {init}": values for init, values in spread.items()}
-        | {"used in": by_kind},
+        {
+            **{f"std of q in DiagAttention, q in NormAttention, output; {init}": stds for init, stds in spread.items()},
+            "scheme by kind of model": by_kind,
+        },
         {
             "decoder and encoder start differently": by_kind == {"decoder": "fairseq", "encoder": "normal-0.02"},
-            "the decoder's are Xavier's, NormAttention's smaller by √2": math.isclose(diag, xavier, rel_tol=0.05)
-            and math.isclose(norm, xavier / math.sqrt(2), rel_tol=0.05)
-            and math.isclose(out, xavier, rel_tol=0.05),
-            "the encoder's are N(0, 0.02²)": all(math.isclose(s, 0.02, rel_tol=0.05) for s in spread["normal-0.02"]),
+            "the decoder's weights are Xavier's, with NormAttention's smaller by √2": near["fairseq"],
+            "the encoder's are N(0, 0.02²)": near["normal-0.02"],
         },
-        (Effect("std of q in DiagAttention at width 64", diag, spread["normal-0.02"][0]),),
+        (Effect("std of q in DiagAttention at width 64", *(stds[0] for stds in spread.values())),),
     )
 
 
 @check("unmatched-baseline")
 def unmatched_baseline() -> Found:
-    t2, baseline, matched = (tiny(name, recipe="released") for name in ("transnormer-t2", "linear", "linear-matched"))
-    against_baseline, against_matched = differing(t2, baseline), differing(t2, matched)
+    t2, *others = (tiny(name, recipe="released") for name in ("transnormer-t2", "linear", "linear-matched"))
+    baseline, control = (differing(t2, other) for other in others)
     return Found(
         {
-            "fields in which T2 and 1+elu differ, as released": against_baseline,
-            "fields in which T2 and the matched control differ": against_matched,
+            "fields in which T2 and 1+elu differ, as released": baseline,
+            "fields in which T2 and the matched control differ": control,
         },
         {
             "the baseline differs in rotation, feed-forward part and norm": {"rotary", "feed_forward", "norm"}
-            <= set(against_baseline),
-            "the control differs in its attention alone": set(against_matched) == {"attention", "attention_options"},
+            <= set(baseline),
+            "the control differs only in its attention": set(control) == {"attention", "attention_options"},
         },
     )
 
@@ -137,18 +142,17 @@ def differing(a: ModelConfig, b: ModelConfig) -> list[str]:
 
 @check("hyperparameters-elsewhere")
 def hyperparameters_elsewhere() -> Found:
-    said = settings.said("transnormer", "Section 5.1", "bidirectional", "hyperparameters_in")
-    found = settings.said("transnormer", "Appendix E", "bidirectional", "hyperparameters_in")
-    listed = [
-        s.source
-        for s in settings.load("transnormer")
-        if "warmup" in s.values and s.source.startswith(("Table", "Appendix"))
-    ]
+    stated, found = (said(source, "bidirectional", "hyperparameters_in") for source in ("Section 5.1", "Appendix E"))
+    listed = {
+        record.source
+        for record in settings.load("transnormer")
+        if "warmup" in record.values and record.source.startswith(("Table", "Appendix"))
+    }
     return Found(
         {
-            "Section 5.1 sends the reader to": said,
-            "they are introduced in": found,
-            "and printed in": sorted(set(listed)),
+            "where Section 5.1 says the hyperparameters are": stated,
+            "where they are introduced": found,
+            "where they are printed": sorted(listed),
         },
-        {"the two places differ": said != found, "they are in Table 13": set(listed) == {"Table 13"}},
+        {"the two places differ": stated != found, "they are printed in Table 13": listed == {"Table 13"}},
     )
