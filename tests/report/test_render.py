@@ -13,6 +13,7 @@ from report_factory import ABSENT, CLAIMS, HOSTILE, MEASURED, TABLE, THEORY, cla
 from transnormer_lib.ledger.measurements import Measurements
 from transnormer_lib.report.index import Summary, build_report
 from transnormer_lib.report.pages import outside_resources
+from transnormer_lib.show.claims import bundle
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -158,7 +159,7 @@ def test_many_claims_of_one_cell_that_were_not_run_are_one_list(tmp_path: Path, 
     members = [claim(f"absent-{number}", "number", TABLE, locus=f"Table {number}") for number in range(many)]
     measurements = Measurements(TABLE, "quick", [*CLAIMS, *members])
     recorded = [measurements.not_run(member.id, "the data are <absent>") for member in members]
-    outputs = [nbformat.v4.new_output("display_data", data=record._repr_mimebundle_()) for record in recorded]
+    outputs = [nbformat.v4.new_output("display_data", data=bundle(record)) for record in recorded]
     notebook.cells.append(nbformat.v4.new_code_cell("absent", id="absent", execution_count=99, outputs=outputs))
     nbformat.write(notebook, path)
     build_report(tmp_path, "quick", [*CLAIMS, *members])
