@@ -68,7 +68,7 @@ def executed_notebook(name: str, records: Sequence[Record], extra: Sequence[Any]
     for number, cell in enumerate(codes, start=1):
         cell.execution_count = number
     for cell, record in zip(codes[1:], records, strict=True):
-        data = bundle(record(measurements))
+        data = bundle([record(measurements)])
         cell.outputs.append(nbformat.v4.new_output("display_data", data=data))
     if extra:
         last = nbformat.v4.new_code_cell("show()", execution_count=len(codes) + 1, outputs=list(extra), id="extra")
