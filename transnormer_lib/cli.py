@@ -1,7 +1,7 @@
-"""The ``transnormer`` command: the only module that knows all parts.
+"""The ``transnormer`` command.
 
-Exit codes: 0 everything asked for was done; 1 something failed; 2 a user's mistake, said in one line; 130
-interrupted. Imports are lazy, so that ``--help`` answers at once.
+Exit codes: 0 success; 1 something failed; 2 a user's mistake, explained in one line; 130 interrupted. Imports are lazy,
+so that ``--help`` answers at once.
 """
 
 import argparse
@@ -10,9 +10,12 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transnormer_lib import __version__
+
+if TYPE_CHECKING:
+    from transnormer_lib.project import Preset, Project
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -34,12 +37,11 @@ def _claims(options: argparse.Namespace) -> int:
     project.preset(options.preset)
     path = project.report_dir(options.preset) / "claims.json"
     if not path.exists():
-        raise UserMistake(
-            f"preset={options.preset!r}: has no report yet; run: transnormer report --preset {options.preset}"
-        )
+        hint = f"run: transnormer report --preset {options.preset}"
+        raise UserMistake(f"preset={options.preset!r}: has no report yet; {hint}")
     if options.keep:
         if not options.only:
-            raise _mistake("keep: needs --only, the notebooks whose results are to be kept")
+            raise _mistake("keep: needs --only, the notebooks whose results to keep")
         from transnormer_lib.report.keep import keep
 
         os.environ.update(project.preset(options.preset).environment)  # before torch is imported
@@ -58,14 +60,22 @@ def _claims(options: argparse.Namespace) -> int:
     return 0
 
 
+def _chosen(options: argparse.Namespace) -> "tuple[Project, Preset, list[str]]":
+    """The project, its preset, whose environment is now set, and the notebooks. Call it before torch is imported."""
+    from transnormer_lib.project import find_project
+    from transnormer_lib.report.signals import on_ending
+
+    on_ending(signal.default_int_handler)
+    project = find_project(options.root)
+    preset, notebooks = project.preset(options.preset), project.select(options.only)
+    os.environ.update(preset.environment)
+    return project, preset, notebooks
+
+
 def _plan(options: argparse.Namespace) -> int:
     import json
 
-    from transnormer_lib.project import find_project
-
-    project = find_project(options.root)
-    preset, notebooks = project.preset(options.preset), project.select(options.only)
-    os.environ.update(preset.environment)  # before torch is imported: the estimate is for the preset's threads
+    project, preset, notebooks = _chosen(options)
     from transnormer_lib.report import plan
 
     device = plan.measure_device(gpu=preset.device == "gpu")
@@ -81,26 +91,14 @@ def _train(options: argparse.Namespace) -> int:
         from transnormer_lib.training.__main__ import main as train_one
 
         return train_one([str(options.config)] + (["--tracker", options.tracker] if options.tracker else []))
-    from transnormer_lib.project import find_project
-    from transnormer_lib.report.signals import on_ending
-
-    on_ending(signal.default_int_handler)
-    project = find_project(options.root)
-    preset, notebooks = project.preset(options.preset), project.select(options.only)
-    os.environ.update(preset.environment)  # before torch is imported
+    project, _, notebooks = _chosen(options)
     from transnormer_lib.report.train import train_lacking
 
     return train_lacking(project, options.preset, notebooks, options.run_pattern, options.tracker, options.jobs)
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    from transnormer_lib.project import find_project
-    from transnormer_lib.report.signals import on_ending
-
-    on_ending(signal.default_int_handler)
-    project = find_project(options.root)
-    preset, notebooks = project.preset(options.preset), project.select(options.only)
-    os.environ.update(preset.environment)  # before torch is imported
+    project, _, notebooks = _chosen(options)
     from transnormer_lib.report.sweep import sweep
 
     return sweep(
@@ -123,7 +121,7 @@ def _bench(options: argparse.Namespace) -> int:
     if options.threads:
         preset = replace(preset, threads=options.threads)
     os.environ.update(preset.environment)  # before torch is imported
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own messages; to be set before torch is imported
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # no messages of the profiler; set before torch is imported
     if options.what == "kernels":
         return _bench_kernels(options)
     from transnormer_lib.analysis import benchmarks
@@ -154,7 +152,7 @@ def _bench_kernels(options: argparse.Namespace) -> int:
 
 
 def _bench_read(options: argparse.Namespace) -> int:
-    """Print and draw a result that was measured elsewhere."""
+    """Print and plot a result measured before, perhaps on another machine."""
     from transnormer_kernels.bench import results, table
 
     try:
@@ -230,75 +228,70 @@ def _parser() -> argparse.ArgumentParser:
         description="Check 'The Devil in Linear Transformer' (TransNormer) claim by claim.",
     )
     parser.add_argument("--version", action="version", version=__version__)
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--preset", default="quick", help="the scale, a folder of params/ (default: quick)")
-    common.add_argument("--root", type=Path, default=None, help=argparse.SUPPRESS)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    # Options that several commands share.
+    common, chosen, cores, named = (argparse.ArgumentParser(add_help=False) for _ in range(4))
+    for parent in (common, chosen):
+        parent.add_argument("--preset", default="quick", help="the scale, a folder of params/ (default: quick)")
+        parent.add_argument("--root", type=Path, help=argparse.SUPPRESS)
+    chosen.add_argument("--only", nargs="+", metavar="NN", help="notebooks by number or name (default: all)")
+    cores.add_argument("--cores", type=_positive, default=_cores(), help="jobs at a time (default: all cores)")
+    named.add_argument("--run", dest="run_pattern", metavar="PATTERN", help="runs whose name matches, like '*-seed0'")
+    after = "Arguments after -- go to Snakemake: transnormer"
 
     report = commands.add_parser(
         "report",
-        parents=[common],
-        help="run what is stale, publish reports/PRESET/index.html",
-        epilog="What follows -- goes to Snakemake: transnormer report --preset paper -- --executor slurm",
-    )
-    report.add_argument("--only", nargs="+", metavar="NN", help="notebooks by number or name (default: all)")
-    report.add_argument(
-        "--cores", type=_positive, default=_cores(), help="jobs at a time (default: all cores it may use)"
+        parents=[chosen, cores],
+        help="run the stale notebooks, publish reports/PRESET/index.html",
+        epilog=f"{after} report --preset paper -- --executor slurm",
     )
     report.set_defaults(run=_report)
 
-    claims = commands.add_parser("claims", parents=[common], help="print the verdicts of the last report")
-    claims.add_argument("--only", nargs="+", metavar="NN", help="those of these notebooks (default: all)")
-    claims.add_argument("--json", action="store_true", help="the ledger as JSON")
+    claims = commands.add_parser("claims", parents=[chosen], help="print the verdicts of the last report")
+    claims.add_argument("--json", action="store_true", help="print the ledger as JSON")
     claims.add_argument(
-        "--keep", action="store_true", help="write verdicts and runs to reports/kept/, to be committed with the machine"
+        "--keep",
+        action="store_true",
+        help="write verdicts and runs, with the machine, to reports/kept/, to be committed",
     )
     claims.set_defaults(run=_claims)
 
     plan = commands.add_parser(
-        "plan", parents=[common], help="what a preset trains: sizes, FLOPs, hours here; starts nothing"
+        "plan", parents=[chosen], help="what a preset would train: sizes, FLOPs, hours here; trains nothing"
     )
-    plan.add_argument("--only", nargs="+", metavar="NN", help="notebooks by number or name (default: all)")
     plan.add_argument("--json", action="store_true", help="one object per run")
     plan.set_defaults(run=_plan)
 
     train = commands.add_parser(
-        "train", parents=[common], help="train one run from a YAML, or the runs of a preset that the store lacks"
+        "train", parents=[chosen, named], help="train one run from a YAML, or the runs of a preset that the store lacks"
     )
-    train.add_argument("config", nargs="?", type=Path, metavar="CONFIG.yaml", help="one run's fields")
-    train.add_argument("--only", nargs="+", metavar="NN", help="notebooks by number or name (default: all)")
-    train.add_argument("--run", dest="run_pattern", metavar="PATTERN", help="runs whose name matches, like '*-seed0'")
-    train.add_argument("--jobs", type=_positive, default=1, help="runs at a time, each in a process (default: 1)")
+    train.add_argument("config", nargs="?", type=Path, metavar="CONFIG.yaml", help="the fields of one run")
+    train.add_argument("--jobs", type=_positive, default=1, help="runs at a time, each in its own process (default: 1)")
     train.add_argument("--tracker", metavar="NAME", help="also report to this tracker: tensorboard, wandb, ...")
     train.set_defaults(run=_train)
 
-    data = commands.add_parser("data", help="what data a preset needs, and whether they are here and right")
+    data = commands.add_parser("data", help="which data a preset needs, and whether they are here and intact")
     data.add_argument(
         "what",
         choices=("list", "fetch", "check"),
-        help="list: sizes, licences, fingerprints, where; fetch: from the Hub what is absent; check: read all of it",
+        help="list: sizes, licences, fingerprints, places; fetch: get missing data from the Hub; check: read all data",
     )
-    data.add_argument("--preset", default=None, help="only what this scale needs (default: all data sets)")
-    data.add_argument("--root", type=Path, default=None, help=argparse.SUPPRESS)
+    data.add_argument("--preset", help="only what this scale needs (default: all data sets)")
+    data.add_argument("--root", type=Path, help=argparse.SUPPRESS)
     data.add_argument("--only", nargs="+", metavar="NN", help="only what these notebooks of the preset need")
     data.add_argument("--json", action="store_true", help="list: one object per split")
     data.add_argument(
-        "--accept", action="store_true", help="check: record the fingerprints of files that were meant to change"
+        "--accept", action="store_true", help="check: record the fingerprints of files changed on purpose"
     )
     data.set_defaults(run=_data)
 
     sweep = commands.add_parser(
         "sweep",
-        parents=[common],
-        help="train the runs of a preset that the store lacks, a job of Snakemake each: here or on a cluster",
-        epilog="What follows -- goes to Snakemake: transnormer sweep --preset paper -- --executor slurm --jobs 50",
+        parents=[chosen, cores, named],
+        help="train the runs of a preset that the store lacks, one Snakemake job each: here or on a cluster",
+        epilog=f"{after} sweep --preset paper -- --executor slurm --jobs 50",
     )
-    sweep.add_argument("--only", nargs="+", metavar="NN", help="notebooks by number or name (default: all)")
-    sweep.add_argument("--run", dest="run_pattern", metavar="PATTERN", help="runs whose name matches, like '*-seed0'")
-    sweep.add_argument(
-        "--cores", type=_positive, default=_cores(), help="jobs at a time (default: all cores it may use)"
-    )
-    sweep.add_argument("--processes", type=_positive, default=1, help="that share each run, by torchrun (default: 1)")
+    sweep.add_argument("--processes", type=_positive, default=1, help="processes per run, by torchrun (default: 1)")
     sweep.set_defaults(run=_sweep)
 
     bench = commands.add_parser(
@@ -306,15 +299,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     bench.add_argument("what", choices=("attention", "training", "kernels"))
     bench.add_argument(
-        "--lengths", type=_lengths, help="tokens per sequence, like 512,1024 (default: the standard ones)"
+        "--lengths", type=_lengths, help="tokens per sequence, like 512,1024 (default: standard lengths)"
     )
-    bench.add_argument(
-        "--repeats", type=_positive, help="rounds in which the competitors take turns (default: 5; kernels: 20)"
-    )
-    bench.add_argument("--threads", type=_positive, help="of the CPU (default: the preset's)")
-    bench.add_argument("--json", type=Path, metavar="FILE", help="write the result there too")
+    bench.add_argument("--repeats", type=_positive, help="rounds, each with all competitors (default: 5; kernels: 20)")
+    bench.add_argument("--threads", type=_positive, help="CPU threads (default: the preset's)")
+    bench.add_argument("--json", type=Path, metavar="FILE", help="also write the result there")
     bench.add_argument("--only", default="", metavar="CASE", help="kernels: the cases whose name contains this")
-    bench.add_argument("--quick", action="store_true", help="kernels: short lengths, to see that all works; no result")
+    bench.add_argument("--quick", action="store_true", help="kernels: short lengths, to check that everything works")
     bench.add_argument("--plot", type=Path, metavar="FILE.svg", help="kernels: draw the result")
     bench.add_argument("--read", type=Path, metavar="FILE.json", help="kernels: show this result, measure nothing")
     bench.set_defaults(run=_bench)
@@ -345,7 +336,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return options.run(options)
     except BrokenPipeError:
-        sys.stdout = None  # nobody listens, so nothing is to be flushed at exit
+        sys.stdout = None  # nobody reads, so nothing may be flushed at exit
         return 0
     except KeyboardInterrupt:
         print("transnormer: interrupted", file=sys.stderr)

@@ -1,7 +1,7 @@
-"""Where things lie in a checkout, and what a preset is.
+"""The paths of a checkout, and what a preset is.
 
-A project is a folder with ``notebooks/`` and ``params/``. ``params/<preset>/preset.yaml`` describes the scale
-as a whole; beside it lies one YAML per notebook with values for its parameters cell.
+A project is a folder with ``notebooks/`` and ``params/``. ``params/<preset>/preset.yaml`` describes the preset; beside
+it, one YAML per notebook has values for the notebook's parameters cell.
 """
 
 import re
@@ -13,12 +13,12 @@ from transnormer_lib.checks import nearest
 from transnormer_lib.choices import Scale
 from transnormer_lib.strict import from_plain
 
-INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
+INTERRUPTED = 130  # exit code after Ctrl-C, as in shells
 _NOTEBOOK = re.compile(r"^\d{2}_\w+$")
 
 
 class UserMistake(ValueError):
-    """Something a user can put right; its message is one line that says how. The command exits with 2."""
+    """A mistake that the user can correct; the message is one line that says how. The command exits with 2."""
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,18 @@ class Preset:
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012  read by pydantic, not a field
 
-    scale: Scale  # no verdict exceeds it
+    scale: Scale  # decides which verdicts are possible
     description: str  # one line for the index page
-    device: Literal["cpu", "gpu"]  # gpu: jobs of one machine take turns
-    threads: int  # per process; 1 makes results independent of the number of cores
-    minutes_per_notebook: float  # a notebook that takes longer is stopped and reported
-    runs_per_job: int  # training runs that one Snakemake job makes; 1 spreads them widest over a cluster
+    device: Literal["cpu", "gpu"]  # gpu: jobs on one machine take turns
+    threads: int  # per process; with 1 the results do not depend on the number of cores
+    minutes_per_notebook: float  # a notebook that takes longer is stopped and has failed
+    runs_per_job: int  # training runs per Snakemake job; 1 spreads them most widely over a cluster
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables of every process of this preset; to be set before torch is imported.
+        """Environment variables of every process of this preset; set them before torch is imported.
 
-        A CPU preset stays on the CPU where there is a GPU too: its results are to be the same on both machines.
+        A CPU preset uses the CPU even if there is a GPU, so that both machines give the same results.
         """
         threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(self.threads))
         return threads | ({"ACCELERATE_USE_CPU": "true"} if self.device == "cpu" else {})
@@ -46,7 +46,7 @@ class Preset:
 
 @dataclass(frozen=True)
 class Project:
-    """Paths of one checkout, and the names of what lies there."""
+    """Paths of one checkout, and the names of its notebooks and presets."""
 
     root: Path
 
@@ -74,7 +74,7 @@ class Project:
         return self.root / "reports" / preset
 
     def select(self, only: list[str] | None) -> list[str]:
-        """The notebooks that ``only`` names by number or by name; all without it."""
+        """The notebooks that ``only`` names by number or by name; by default all."""
         if not only:
             return self.notebooks
         chosen = []
@@ -99,7 +99,7 @@ class Project:
             raise UserMistake(f"{path.relative_to(self.root)}: {fault}") from None
 
     def values(self, preset: str, notebook: str) -> dict[str, Any]:
-        """What the preset says about the notebook's parameters; {} where it has no file."""
+        """The preset's values for the notebook's parameters; {} if it has no file for it."""
         path = self.values_path(preset, notebook)
         return self._mapping(path) if path.exists() else {}
 

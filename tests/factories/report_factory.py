@@ -10,6 +10,7 @@ from project_factory import make_project
 
 from transnormer_lib.ledger.claims import Claim
 from transnormer_lib.ledger.measurements import Measurements
+from transnormer_lib.show.claims import bundle
 
 THEORY, TABLE, ABSENT = "01_theory", "02_table", "03_absent"
 HOSTILE = "<script>alert('x')</script><img src=http://evil.example/x.png>"
@@ -67,7 +68,7 @@ def executed_notebook(name: str, records: Sequence[Record], extra: Sequence[Any]
     for number, cell in enumerate(codes, start=1):
         cell.execution_count = number
     for cell, record in zip(codes[1:], records, strict=True):
-        data = record(measurements)._repr_mimebundle_()
+        data = bundle([record(measurements)])
         cell.outputs.append(nbformat.v4.new_output("display_data", data=data))
     if extra:
         last = nbformat.v4.new_code_cell("show()", execution_count=len(codes) + 1, outputs=list(extra), id="extra")

@@ -11,6 +11,7 @@ import pytest
 from report_factory import ABSENT, CLAIMS, MEASURED, TABLE, THEORY, executed_notebook, fail, make_report, write_record
 
 from transnormer_lib.ledger.judging import counts, judge_claims, last_run, write_claims
+from transnormer_lib.ledger.measurements import MIME
 from transnormer_lib.ledger.verdicts import VERDICTS
 
 NOTEBOOKS = [THEORY, TABLE, ABSENT]
@@ -97,7 +98,7 @@ def test_a_measurement_that_cannot_be_judged_is_a_problem_of_its_notebook_alone(
     path = report_dir / f"{THEORY}.ipynb"
     notebook = json.loads(path.read_text())
     outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
-    outputs[0]["data"]["application/vnd.transnormer.measurement+json"] |= change
+    outputs[0]["data"][MIME][0] |= change
     path.write_text(json.dumps(notebook))
     judged = judge_claims(report_dir, "quick", CLAIMS, NOTEBOOKS)
     assert list(judged.problems) == [THEORY]
@@ -105,6 +106,18 @@ def test_a_measurement_that_cannot_be_judged_is_a_problem_of_its_notebook_alone(
     verdicts = {entry["id"]: entry["verdict"] for entry in judged.claims}
     assert verdicts["bound-holds"] == "not run"
     assert verdicts["ahead"] == "reproduced"
+
+
+def test_measurements_in_a_form_of_the_past_are_a_problem_of_their_notebook_alone(tmp_path: Path) -> None:
+    report_dir = make_report(tmp_path)
+    path = report_dir / f"{THEORY}.ipynb"
+    notebook = json.loads(path.read_text())
+    outputs = [output["data"] for cell in notebook["cells"] for output in cell.get("outputs", [])]
+    outputs[0][MIME] = outputs[0][MIME][0]
+    path.write_text(json.dumps(notebook))
+    judged = judge_claims(report_dir, "quick", CLAIMS, NOTEBOOKS)
+    assert "not a list; run the notebook again" in judged.problems[THEORY]
+    assert {entry["verdict"] for entry in judged.claims if entry["notebook"] == TABLE} != {"not run"}
 
 
 def test_a_record_without_its_notebook_counts_as_failed(tmp_path: Path) -> None:
@@ -161,7 +174,7 @@ def test_the_ledger_reads_notebooks_as_nbformat_writes_them(tmp_path: Path) -> N
 
 def test_judging_without_orderings_imports_nothing_heavy() -> None:
     script = (
-        "import sys; from transnormer_lib.report import index, ledger, measure, pages, notebook_page\n"
+        "import sys; import transnormer_lib.report.index, transnormer_lib.show.claims\n"
         "print([m for m in ('torch', 'numpy', 'pandas', 'scipy', 'nbformat', 'nbconvert', 'papermill', "
         "'matplotlib', 'snakemake') if m in sys.modules])"
     )

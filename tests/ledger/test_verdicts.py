@@ -68,7 +68,7 @@ EXACT = {"kind": "property", "value": 124_672_512, "expected": 124_672_512}
 def test_scales_are_ordered_from_quick_to_paper() -> None:
     assert SCALES == ("quick", "night", "gpu", "paper")
     assert [[at_least(a, b) for b in SCALES] for a in SCALES] == [[i >= j for j in range(4)] for i in range(4)]
-    with pytest.raises(ValueError, match="scale='fast': must be one of quick, night, gpu, paper"):
+    with pytest.raises(ValueError, match="scale='fast': must be one of 'quick', 'night', 'gpu', 'paper'"):
         at_least("fast", "quick")
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from transnormer_lib.papers import tables
+from transnormer_lib.papers import catalogue, tables
 
 
 def test_tables_1_to_12_are_there_and_consistent() -> None:
@@ -62,8 +62,8 @@ def test_a_lookup_that_does_not_fit_one_value_is_refused(column: str, labels: di
     assert named in str(error.value)
 
 
-def test_an_unknown_table_is_refused_naming_those_there_are() -> None:
-    with pytest.raises(ValueError, match=r"name='table_99': no such table; there are table_1, "):
+def test_an_unknown_table_is_refused_naming_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"name='table_99': no such table; did you mean 'table_9'"):
         tables.load("transnormer", "table_99")
 
 
@@ -79,9 +79,9 @@ def test_an_unknown_table_is_refused_naming_those_there_are() -> None:
     ids=["text", "gap", "short-row", "id", "direction"],
 )
 def test_a_broken_table_is_refused(tmp_path: Path, old: str, new: str, named: str) -> None:
-    text = (tables.FOLDER / "table_1.yaml").read_text()
+    text = (catalogue.folder("transnormer") / "tables" / "table_1.yaml").read_text()
     assert old in text
     (tmp_path / "table_1.yaml").write_text(text.replace(old, new, 1))
     with pytest.raises(ValueError, match=r"table_1\.yaml") as error:
-        tables.load("transnormer", "table_1", tmp_path)
+        tables.read(tmp_path / "table_1.yaml", "transnormer")
     assert named in str(error.value)

@@ -14,6 +14,7 @@ from transnormer_lib.project import UserMistake
 from transnormer_lib.report.index import build_overview, build_report
 
 QUICK = Path("reports") / "quick"
+FACTORIES = Path(__file__).parents[1] / "factories"
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +172,7 @@ def test_building_again_changes_nothing_and_imports_nothing_heavy(root: Path) ->
         "build_report(Path(sys.argv[2]), 'quick', CLAIMS)\n"
         "print([name for name in heavy if name in sys.modules])"
     )
-    arguments = [sys.executable, "-c", script, str(Path(__file__).parent), str(root)]
+    arguments = [sys.executable, "-c", script, str(FACTORIES), str(root)]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     assert before == {path: path.stat().st_mtime_ns for path in files}

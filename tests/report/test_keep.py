@@ -9,6 +9,7 @@ from project_factory import make_project, write_notebook
 
 from transnormer_lib.ledger import kept
 from transnormer_lib.project import Project, UserMistake
+from transnormer_lib.report.keep import keep
 from transnormer_lib.report.staleness import digest
 
 NOTEBOOK = "09_ablations"
@@ -46,17 +47,16 @@ def serve(monkeypatch: pytest.MonkeyPatch, stored: dict[int, dict[str, Any]]) ->
     """Let the study ask for seeds 0 and 1, of which the store has ``stored``."""
     from types import SimpleNamespace
 
-    import transnormer_lib.studies
     from transnormer_lib.training.store import RunStore
 
     configs = [SimpleNamespace(name=f"run-seed{seed}", seed=seed) for seed in (0, 1)]
-    monkeypatch.setattr(transnormer_lib.studies, "runs", lambda notebook, parameters: configs)
+    monkeypatch.setattr("transnormer_lib.report.keep.runs", lambda notebook, parameters: configs)
     found = {seed: SimpleNamespace(record=content) for seed, content in stored.items()}
     monkeypatch.setattr(RunStore, "find", lambda self, config: found.get(config.seed))
 
 
 def test_what_is_kept_is_what_the_report_and_the_store_have(project: Project) -> None:
-    path = kept.keep(project, "quick", NOTEBOOK)
+    path = keep(project, "quick", NOTEBOOK)
     assert path == project.root / "reports" / "kept" / "quick" / f"{NOTEBOOK}.json"
     found = kept.read("quick", NOTEBOOK, project)
     assert found is not None
@@ -73,7 +73,7 @@ def test_what_is_kept_is_what_the_report_and_the_store_have(project: Project) ->
 
 def test_two_machines_are_both_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     serve(monkeypatch, {0: trained(0), 1: trained(1, "another machine")})
-    kept.keep(project, "quick", NOTEBOOK)
+    keep(project, "quick", NOTEBOOK)
     found = kept.read("quick", NOTEBOOK, project)
     assert found is not None
     assert found.device == "a machine; another machine"
@@ -82,7 +82,7 @@ def test_two_machines_are_both_named(project: Project, monkeypatch: pytest.Monke
 def test_a_run_that_the_store_lacks_is_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     serve(monkeypatch, {0: trained(0)})
     with pytest.raises(UserMistake, match="keep='09_ablations': the store has no run run-seed1 of the present code"):
-        kept.keep(project, "quick", NOTEBOOK)
+        keep(project, "quick", NOTEBOOK)
     assert kept.read("quick", NOTEBOOK, project) is None
 
 
@@ -90,18 +90,18 @@ def test_a_run_that_the_store_lacks_is_named(project: Project, monkeypatch: pyte
 def test_a_run_that_is_not_good_is_not_kept(project: Project, status: str) -> None:
     (project.report_dir("quick") / "records" / f"{NOTEBOOK}.json").write_text(json.dumps(record(status)))
     with pytest.raises(UserMistake, match="has no good run at preset 'quick'; make it first: transnormer report"):
-        kept.keep(project, "quick", NOTEBOOK)
+        keep(project, "quick", NOTEBOOK)
 
 
 def test_a_file_of_another_kind_is_refused(project: Project) -> None:
-    path = kept.keep(project, "quick", NOTEBOOK)
+    path = keep(project, "quick", NOTEBOOK)
     path.write_text('{"preset": "quick"}')
     with pytest.raises(ValueError, match=r"09_ablations\.json: is not a kept result"):
         kept.read("quick", NOTEBOOK, project)
 
 
 def test_only_what_larger_scales_kept_is_larger(project: Project) -> None:
-    written = kept.keep(project, "quick", NOTEBOOK)
+    written = keep(project, "quick", NOTEBOOK)
     above = written.parents[1] / "night" / written.name
     above.parent.mkdir()
     above.write_text(json.dumps({**json.loads(written.read_text()), "preset": "night", "scale": "night"}))
@@ -113,9 +113,9 @@ def test_only_what_larger_scales_kept_is_larger(project: Project) -> None:
 def test_a_notebook_that_shows_it_is_stale_once_a_larger_scale_kept_something(
     project: Project, scale: str, stale: bool
 ) -> None:
-    write_notebook(project.notebook_path(NOTEBOOK), ["from transnormer_lib.report import kept"])
+    write_notebook(project.notebook_path(NOTEBOOK), ["from transnormer_lib.ledger import kept"])
     before = digest(project, NOTEBOOK, {"scale": scale})
-    path = kept.keep(project, "quick", NOTEBOOK)
+    path = keep(project, "quick", NOTEBOOK)
     night = path.parents[1] / "night" / path.name
     night.parent.mkdir()
     night.write_text(json.dumps({**json.loads(path.read_text()), "preset": "night", "scale": "night"}))
@@ -126,7 +126,7 @@ def test_code_that_differs_from_its_commit_is_said_to(project: Project, monkeypa
     dirty, unknown = trained(0), trained(1)
     dirty["provenance"]["dirty"], unknown["provenance"]["commit"] = True, None
     serve(monkeypatch, {0: dirty, 1: unknown})
-    kept.keep(project, "quick", NOTEBOOK)
+    keep(project, "quick", NOTEBOOK)
     found = kept.read("quick", NOTEBOOK, project)
     assert found is not None
     assert found.commit == "abc, with local changes; not known"

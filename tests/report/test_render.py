@@ -13,6 +13,7 @@ from report_factory import ABSENT, CLAIMS, HOSTILE, MEASURED, TABLE, THEORY, cla
 from transnormer_lib.ledger.measurements import Measurements
 from transnormer_lib.report.index import Summary, build_report
 from transnormer_lib.report.pages import outside_resources
+from transnormer_lib.show.claims import bundle
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -150,22 +151,35 @@ def test_a_card_shows_the_ledgers_verdict_and_not_the_one_of_the_run(tmp_path: P
     assert "STALE" not in page_of(tmp_path).read_text()
 
 
-@pytest.mark.parametrize(("many", "cards"), [(3, 3), (4, 1)], ids=["few", "many"])
-def test_many_claims_of_one_cell_that_were_not_run_are_one_list(tmp_path: Path, many: int, cards: int) -> None:
+@pytest.mark.parametrize(("many", "rows"), [(3, 3), (4, 1)], ids=["few", "many"])
+def test_many_claims_of_one_cell_that_were_not_run_are_one_row(tmp_path: Path, many: int, rows: int) -> None:
     report_dir = make_report(tmp_path)
     path = report_dir / f"{TABLE}.ipynb"
     notebook = nbformat.read(path, as_version=4)
     members = [claim(f"absent-{number}", "number", TABLE, locus=f"Table {number}") for number in range(many)]
     measurements = Measurements(TABLE, "quick", [*CLAIMS, *members])
     recorded = [measurements.not_run(member.id, "the data are <absent>") for member in members]
-    outputs = [nbformat.v4.new_output("display_data", data=record._repr_mimebundle_()) for record in recorded]
+    outputs = [nbformat.v4.new_output("display_data", data=bundle(recorded))]
     notebook.cells.append(nbformat.v4.new_code_cell("absent", id="absent", execution_count=99, outputs=outputs))
     nbformat.write(notebook, path)
     build_report(tmp_path, "quick", [*CLAIMS, *members])
     html = page_of(tmp_path, TABLE).read_text()
     assert [html.count(f'id="claim-{member.id}"') for member in members] == [1] * many
     text = html.split("<main", 1)[-1]
-    assert text.count("The data are &lt;absent&gt;.") == cards
+    assert text.count("The data are &lt;absent&gt;.") == rows
+
+
+def test_parameters_that_differ_from_the_notebooks_defaults_come_first_and_are_marked(tmp_path: Path) -> None:
+    report_dir = make_report(tmp_path)
+    source = tmp_path / "notebooks" / f"{THEORY}.ipynb"
+    source.write_text(source.read_text().replace('scale: str = \\"quick\\"', "seeds: list = [0, 1]\\nsteps: int = 9"))
+    record = report_dir / "records" / f"{THEORY}.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "parameters": {"seeds": [0, 1], "steps": 300}}))
+    build(tmp_path)
+    html = page_of(tmp_path).read_text()
+    assert re.search(r"<code>steps</code></th><td><mark>300</mark></td><td>9</td>", html)
+    folded = html[html.index("1 parameter has its default") :]
+    assert "<dt>seeds</dt><dd>0, 1</dd>" in folded
 
 
 @pytest.mark.parametrize("formula", [r"$\foo$", r"$$\begin{nothing} a \end{nothing}$$"], ids=["macro", "environment"])

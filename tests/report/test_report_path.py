@@ -191,10 +191,10 @@ def test_each_run_that_the_store_lacks_is_trained_by_one_share_and_all_who_need_
     monkeypatch.setattr(store, "RunStore", lambda: found)
     monkeypatch.setattr(store, "run_id", lambda run: run)
     jobs = [Job(name, "digest", None) for name in STUDY]
-    cut = pipeline.shares(project, "quick", jobs)
+    cut, waiting = pipeline.shares(project, "quick", jobs)
     assert [[f"{notebook}:{number}" for notebook, number in share.runs] for share in cut.values()] == runs
     assert not any(share.after for share in cut.values())
-    assert pipeline.shares_of(project, "quick", jobs) == waits
+    assert waiting == waits
 
 
 def test_a_run_without_data_keeps_no_other_from_being_trained_beforehand(
@@ -212,7 +212,7 @@ def test_a_run_without_data_keeps_no_other_from_being_trained_beforehand(
     monkeypatch.setattr(studies, "runs", lambda notebook, parameters: STUDY[notebook])
     monkeypatch.setattr(store, "RunStore", lambda: SimpleNamespace(find=find))
     monkeypatch.setattr(store, "run_id", lambda run: run)
-    cut = pipeline.shares(project, "quick", [Job("01_a", "digest", None)])
+    cut, _ = pipeline.shares(project, "quick", [Job("01_a", "digest", None)])
     assert [run for share in cut.values() for run in share.runs] == [("01_a", 1), ("01_a", 2)]
 
 
@@ -236,7 +236,7 @@ def test_a_share_comes_after_that_which_makes_what_its_runs_start_from(
     monkeypatch.setattr(studies, "runs", lambda notebook, parameters: [*map(Named, study)])
     monkeypatch.setattr(store, "RunStore", lambda: SimpleNamespace(find=lambda run: run if run in [*stored] else None))
     monkeypatch.setattr(store, "run_id", lambda run: str(run))
-    cut = pipeline.shares(project, "quick", [Job("01_a", "digest", None)])
+    cut, _ = pipeline.shares(project, "quick", [Job("01_a", "digest", None)])
     assert [([number for _, number in share.runs], share.after) for share in cut.values()] == expected
 
 

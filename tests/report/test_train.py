@@ -60,9 +60,9 @@ def test_a_run_is_trained_once_and_the_plan_knows_it(
     monkeypatch.setattr(trainer, "train", lambda *_: pytest.fail("trained again"))
     assert train_lacking(project, "quick", [STUDY]) == 0
     assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("train:")] == [
-        "train: 2 of 2 runs to make",
-        "train: 2 of 4 runs to make",
-        "train: 0 of 4 runs to make",
+        "train: 2 of 2 runs to train",
+        "train: 2 of 4 runs to train",
+        "train: 0 of 4 runs to train",
     ]
 
 
@@ -127,7 +127,7 @@ def test_a_run_without_data_costs_only_itself(
     output = capsys.readouterr()
     assert output.err.startswith("train: elsewhere: no data: ")
     assert output.err.count("\n") == 1
-    assert "train: 2 of 2 runs to make" in output.out
+    assert "train: 2 of 2 runs to train" in output.out
     assert train_lacking(project, "quick", [STUDY], "elsewhere") == 1
 
 
@@ -179,7 +179,7 @@ def test_a_process_that_was_killed_is_no_success(
 
     monkeypatch.setattr(train.subprocess, "Popen", Process)
     assert train_lacking(project, "quick", [STUDY], jobs=2) == 137
-    assert "train: a process was ended by SIGKILL" in capsys.readouterr().err
+    assert "train: SIGKILL ended a process" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_caption_and_alternative_are_shown_as_text() -> None:
     html = shown(lines(), caption="<script>x</script> & more", alt='a "quoted" <b>').html
     assert "<script" not in html
     assert "&lt;script&gt;x&lt;/script&gt; &amp; more" in html
-    assert 'alt="a &quot;quoted&quot; &lt;b&gt;"' in html
+    assert 'alt="a &#34;quoted&#34; &lt;b&gt;"' in html
 
 
 def test_the_element_is_a_figure_with_anchor_image_and_caption() -> None:

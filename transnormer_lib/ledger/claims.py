@@ -1,6 +1,6 @@
 """The claims that the companion checks, as data: ``studies/<study>/claims.yaml``.
 
-A file names its paper and lists claims. Each says what the paper states (in our words), what was published, how it is
+A file names its paper and lists claims: what the paper states (in our words), what it published, how the claim is
 judged and the smallest scale that may decide it. The study's notebook measures; ``ledger.verdicts`` judges.
 """
 
@@ -34,8 +34,8 @@ class Claim(Record):
     published: float | int | str | list[Any] | dict[str, Any] | None  # None: the paper gives no value
     tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None  # largest |ours - published|
     decided_at: Scale  # smallest preset that may decide it
-    notebook: str  # the study's, which measures it: "01_gradient_theory"
-    timing: bool = False  # a measured time, which differs between two runs of the same code
+    notebook: str  # that measures it, the study's: "01_gradient_theory"
+    timing: bool = False  # a measured time: differs between two runs of the same code
 
     @field_validator("paper")
     @classmethod
@@ -63,10 +63,10 @@ class Claim(Record):
 
 
 def load(studies: Path = PACKAGE / "studies", project: Project | None = None) -> tuple[Claim, ...]:
-    """The claims of every study, in the order of the notebooks and, within one, of the study's file.
+    """The claims of every study, in the order of ``project``'s notebooks (default: this checkout's) and of the files.
 
     Raises ValueError naming file, claim and field for a broken entry, both files for an id used twice, and the file of
-    a study without a notebook in ``project`` (by default the checkout of this package).
+    a study without a notebook.
     """
     found: dict[str, tuple[str, Claim]] = {}
     notebooks = (project or Project(PACKAGE.parent)).notebook_of_study
@@ -75,11 +75,8 @@ def load(studies: Path = PACKAGE / "studies", project: Project | None = None) ->
         if study not in notebooks:
             raise ValueError(f"{where}: notebooks/ holds no NN_{study}.ipynb that could measure its claims")
         content = read_yaml(path)
-        if (
-            not isinstance(content, dict)
-            or set(content) != {"paper", "claims"}
-            or not isinstance(content["claims"], list)
-        ):
+        complete = isinstance(content, dict) and set(content) == {"paper", "claims"}
+        if not complete or not isinstance(content["claims"], list):
             raise ValueError(f"{where}: must hold 'paper: NAME' and 'claims:', a list")
         for position, fields in enumerate(content["claims"], start=1):
             name = fields.get("id") if isinstance(fields, dict) else None

@@ -1,9 +1,9 @@
 """The ledger: every claim judged on what the executed notebooks of one preset measured.
 
-Reads ``reports/<preset>/NN_name.ipynb`` and ``records/NN_name.json``, which says how the last run ended,
-and writes ``claims.json``: one object per claim, in the order of the claims' files. Only the last run of a
-notebook counts; of one that failed, what it had measured before (its partial copy lies in ``failed/``).
-Everything else is ``not run``, with the reason.
+Reads ``reports/<preset>/NN_name.ipynb`` and ``records/NN_name.json``, which says how the last run ended, and writes
+``claims.json``: one object per claim, in the order of the claims' files. Only the last run of a notebook counts; if it
+failed, the measurements before the failure count (its partial copy is in ``failed/``). Every other claim is
+``not run``, with the reason.
 """
 
 import json
@@ -22,23 +22,23 @@ NEVER_RUN = "the notebook has not been run at this preset"
 
 
 class LedgerError(ValueError):
-    """What an executed notebook holds cannot be judged; the message says why."""
+    """The measurements of an executed notebook cannot be judged; the message says why."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """The last run of one notebook, as its record tells it."""
+    """The last run of one notebook, according to its record."""
 
     notebook: str
     status: str  # ok, failed, interrupted, no data, not run
-    error: str | None  # one line where it is not ok
-    executed: Path | None  # what it left: the executed notebook, or the part before the failure
+    error: str | None  # one line unless ok
+    executed: Path | None  # the executed notebook, or the part before the failure
     record: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """The claims as they stand in claims.json, how each was judged, and what could not be."""
+    """The claims as in claims.json, how each was judged, and which notebooks could not be judged."""
 
     claims: list[dict[str, Any]]
     judgements: dict[str, Judgement]  # by claim
@@ -46,7 +46,7 @@ class Ledger:
 
 
 def last_run(report_dir: Path, notebook: str) -> Run:
-    """What the last run of ``notebook`` left in ``report_dir``."""
+    """The last run of ``notebook`` in ``report_dir``."""
     path = report_dir / "records" / f"{notebook}.json"
     if not path.exists():
         return Run(notebook, "not run", NEVER_RUN, None)
@@ -55,13 +55,12 @@ def last_run(report_dir: Path, notebook: str) -> Run:
         status, error = record["status"], record["error"]
     except (ValueError, KeyError, TypeError) as fault:
         return Run(notebook, "failed", f"its record cannot be read: {type(fault).__name__}: {fault}", None)
-    folder = report_dir if status == "ok" else report_dir / "failed"
-    executed = folder / f"{notebook}.ipynb"
-    if not executed.exists():
-        if status == "ok":
-            return Run(notebook, "failed", "its executed notebook is missing", None, record)
-        return Run(notebook, status, error, None, record)
-    return Run(notebook, status, error, executed, record)
+    executed = (report_dir if status == "ok" else report_dir / "failed") / f"{notebook}.ipynb"
+    if executed.exists():
+        return Run(notebook, status, error, executed, record)
+    if status == "ok":
+        status, error = "failed", "its executed notebook is missing"
+    return Run(notebook, status, error, None, record)
 
 
 def measurements(executed: Path) -> list[dict[str, Any]]:
@@ -70,16 +69,18 @@ def measurements(executed: Path) -> list[dict[str, Any]]:
         cells = json.loads(executed.read_text(encoding="utf-8"))["cells"]
     except (ValueError, KeyError, TypeError) as fault:
         raise LedgerError(f"{executed.name} is not a notebook: {fault}") from None
-    return [
-        output["data"][MIME] for cell in cells for output in cell.get("outputs", ()) if MIME in output.get("data", {})
-    ]
+    outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", ())]
+    lists = [data[MIME] for data in outputs if MIME in data]
+    if not all(isinstance(found, list) for found in lists):
+        raise LedgerError(f"{executed.name}: an output's measurements are not a list; run the notebook again")
+    return [measurement for found in lists for measurement in found]
 
 
 def judge_claims(report_dir: Path, scale: str, claims: Sequence[Claim], notebooks: Sequence[str]) -> Ledger:
-    """Judge ``claims`` on the last runs in ``report_dir``. ``notebooks`` have a page.
+    """Judge ``claims`` on the last runs in ``report_dir``; ``notebooks`` are those that have a page.
 
-    A notebook whose measurements cannot be judged (an unknown claim, one measured twice, another scale)
-    costs its own claims and is named in ``problems``; the others are judged.
+    A notebook whose measurements cannot be judged (unknown claim, measured twice, another scale) is named in
+    ``problems`` and its claims are ``not run``; the others are judged all the same.
     """
     judged: dict[str, Judgement] = {}
     problems: dict[str, str] = {}
@@ -111,7 +112,7 @@ def _judge_notebook(
         name = measurement.get("claim")
         claim = claims.get(str(name))
         if claim is None:
-            raise LedgerError(f"it measured {name!r}, which is no claim; claims lie in transnormer_lib/paper/claims")
+            raise LedgerError(f"it measured {name!r}, which is no claim; claims are in studies/<study>/claims.yaml")
         if claim.notebook != notebook:
             raise LedgerError(f"it measured claim {name!r}, which belongs to {claim.notebook}")
         if claim.id in judged:
@@ -160,18 +161,18 @@ def _entry(claim: Claim, judgement: Judgement, scale: str, page: str) -> dict[st
 
 
 def counts(claims: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """How many claims have each verdict, in the report's order; no verdict is left out."""
+    """How many claims have each verdict, in the report's order, zeros included."""
     found = Counter(claim["verdict"] for claim in claims)
     return {verdict: found[verdict] for verdict in VERDICTS}
 
 
 def write_claims(path: Path, claims: Sequence[Mapping[str, Any]]) -> None:
-    """Write claims.json, all of it or nothing; an unchanged file is not touched."""
+    """Write claims.json unless it is unchanged."""
     write_if_changed(path, json.dumps(claims, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_if_changed(path: Path, text: str) -> bool:
-    """Put ``text`` at ``path`` in one step, unless it is there already; whether it was written."""
+    """Write ``text`` atomically unless the file holds it already; returns whether it was written."""
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
     write_text(path, text)

@@ -1,9 +1,8 @@
-"""Results of scales that a report is rarely made at, kept in the repository: ``reports/kept/<preset>/<notebook>.json``.
+"""Results of scales that take long, committed to the repository: ``reports/kept/<preset>/<notebook>.json``.
 
 ``transnormer claims --preset night --only 09 --keep`` writes the file from a finished report: the verdicts of the
-notebook's claims, the record of every training run, the parameters, and where, when and by which commit they were made.
-A notebook at a smaller scale shows what its own runs cannot. Nothing kept is ever judged again: it is shown as what it
-is, with the machine named.
+notebook's claims, the record of every training run, the parameters, machine, date and commit. Notebooks and pages of a
+smaller scale show it with its origin. Kept results are never judged again.
 """
 
 import json
@@ -26,14 +25,14 @@ class Kept:
     parameters: Mapping[str, Any]
     claims: Sequence[Mapping[str, Any]]  # as in claims.json
     runs: Sequence[Mapping[str, Any]]  # records, in the order of the study's runs
-    device: str  # on which the runs were trained
+    device: str  # that trained the runs
     threads: int
-    commit: str  # by which they were trained, and whether the code differed from it
-    started: str  # of the notebook; ISO 8601
+    commit: str  # whose code trained them, and whether there were local changes
+    started: str  # when the notebook started; ISO 8601
 
     @property
     def training_seconds(self) -> float:
-        """Over all runs, one after the other."""
+        """Total over all runs."""
         return sum(run["seconds"] for run in self.runs)
 
     def sentence(self) -> str:
@@ -51,7 +50,7 @@ def folder(project: Project) -> Path:
 
 
 def paths(project: Project, notebook: str) -> list[Path]:
-    """The files that are kept of a notebook, at whatever preset."""
+    """The kept files of a notebook, at any preset."""
     return sorted(folder(project).glob(f"*/{notebook}.json"))
 
 
@@ -64,7 +63,7 @@ def larger(scale: str, notebook: str, project: Project | None = None) -> list[Ke
 
 
 def read(preset: str, notebook: str, project: Project | None = None) -> Kept | None:
-    """What was kept of ``notebook`` at ``preset``, or None. Raises UserMistake for a file that is none of ours."""
+    """What was kept of ``notebook`` at ``preset``, or None. Raises UserMistake for a file of another form."""
     path = folder(project or find_project()) / preset / f"{notebook}.json"
     if not path.exists():
         return None

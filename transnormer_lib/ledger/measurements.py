@@ -1,8 +1,7 @@
 """What a notebook measures: one measurement per claim, checked when it is recorded.
 
-``Measurements`` checks that the claim exists, belongs to the notebook and is of the kind measured. ``show.claims``
-displays what was recorded; the executed notebook then carries the measurements under ``MIME``, where the ledger
-(``judging``) reads them.
+``show.claims`` displays what was recorded. The executed notebook then carries each cell's measurements under ``MIME``,
+a list, where the ledger (``judging``) reads them.
 """
 
 import sys
@@ -10,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transnormer_lib.checks import check_choice, nearest
+from transnormer_lib.checks import check_choice, check_distinct, nearest
 from transnormer_lib.choices import SCALES
 from transnormer_lib.ledger.claims import Claim, by_id, load
 from transnormer_lib.ledger.values import plain
@@ -31,14 +30,16 @@ class Recorded:
     def verdict(self) -> str:
         return self.judgement.verdict
 
+    def _ipython_display_(self) -> None:
+        """Show nothing where it is a cell's last expression: ``show.claims`` shows it when the cell ends."""
+
 
 class Measurements:
     """Records the measurements of one notebook at one scale.
 
-    ``notebook`` is the notebook's name (``01_gradient_theory``), ``scale`` the preset that runs it. Every
-    method returns the :class:`Recorded`. Each claim is recorded once per run; running the same cell again, or
-    making a new ``Measurements``, records it anew. All methods raise ValueError naming the claim, the value and
-    the rule.
+    ``notebook`` is the notebook's name (``01_gradient_theory``), ``scale`` that of the preset. A claim is recorded
+    once; running the same cell again, or making a new ``Measurements``, replaces the record. All methods raise
+    ValueError naming the claim, the value and the rule.
     """
 
     def __init__(self, notebook: str, scale: str, claims: Iterable[Claim] | None = None) -> None:
@@ -63,9 +64,9 @@ class Measurements:
     ) -> Recorded:
         """Whether a statement survived the search for a counter-example.
 
-        ``searched`` counts the points tried, ``margin`` is the room left at the tightest of them
-        (``tightest``), ``counter_example`` the point that breaks the statement; it is required where
-        ``holds`` is false and no ``tightest`` is given.
+        ``searched`` is the number of points tried, ``tightest`` the one where the statement came closest to failing,
+        ``margin`` the distance left there. ``counter_example`` is the point that breaks the statement, by default
+        ``tightest``; one of the two is required if ``holds`` is false.
         """
         self._expect(claim, "theorem")
         holds = bool(holds)
@@ -83,10 +84,10 @@ class Measurements:
         return self._record(claim, "theorem", fields)
 
     def property(self, claim: str, *, value: Any, expected: Any) -> Recorded:
-        """What can be checked exactly: ``value`` is compared with ``expected``.
+        """Whether ``value`` equals ``expected``, or differs by at most the claim's tolerance where it has one.
 
-        Numbers may differ by the claim's tolerance where it has one. Floats are compared as recorded, to six
-        significant digits; pass the comparison's outcome where more of them matter.
+        Floats are compared as recorded, to six significant digits; if more matter, compare them yourself and pass the
+        outcome.
         """
         self._expect(claim, "property")
         fields = {"value": plain(value, "value"), "expected": plain(expected, "expected")}
@@ -102,7 +103,7 @@ class Measurements:
     ) -> Recorded:
         """A number to compare with the published one: one value, or one per seed, whose mean is judged.
 
-        ``notes`` say what differs from the published data. Where real data may decide, a number is not judged then.
+        ``notes`` say how the data differ from the published ones; with any, scales on real data do not judge it.
         """
         self._expect(claim, "number")
         if notes and self.scale in ON_REAL_DATA:
@@ -124,12 +125,11 @@ class Measurements:
         floor_name: str = "the floor",
         notes: Sequence[str] = (),
     ) -> Recorded:
-        """Whether ``better``, the side the claim favours, is ahead of ``worse``, paired by seed.
+        """Whether ``better``, the side that the claim favours, is ahead of ``worse``, paired by seed.
 
-        Lower values are better (loss, perplexity, bits per byte) unless ``higher_is_better``. Every value of
-        ``better`` must also beat ``floor`` where one is given (the bigram model's bits per byte, say;
-        ``floor_name`` names it in the report). ``notes`` say what differs from the published data: where real
-        data may decide, an ordering is not judged on a sample of them.
+        Lower values are better (loss, perplexity, bits per byte) unless ``higher_is_better``. With a ``floor``, like
+        the bits per byte of a bigram model, every value of ``better`` must beat it too. ``notes`` say how the data
+        differ from the published ones; scales on real data do not judge an ordering on a sample of them.
         """
         self._expect(claim, "ordering")
         samples = [note for note in notes if note.startswith("sample")]
@@ -137,11 +137,7 @@ class Measurements:
             return self.not_run(claim, f"measured on a part of the published data: {'; '.join(samples)}")
         sides = {"better": _numbers(claim, "better", better), "worse": _numbers(claim, "worse", worse)}
         _check_lengths(claim, seeds, sides)
-        fields: dict[str, Any] = {
-            **sides,
-            "seeds": _seeds(claim, seeds),
-            "higher_is_better": bool(higher_is_better),
-        }
+        fields: dict[str, Any] = {**sides, "seeds": _seeds(claim, seeds), "higher_is_better": bool(higher_is_better)}
         if floor is not None:
             fields["floor"] = {"name": floor_name, "value": _numbers(claim, "floor", [floor])[0]}
             if isinstance(fields["floor"]["value"], str):
@@ -149,7 +145,7 @@ class Measurements:
         return self._record(claim, "ordering", fields)
 
     def not_run(self, claim: str, reason: str) -> Recorded:
-        """The claim was not measured, and why: data absent, needs a GPU, too large for this scale."""
+        """The claim was not measured; ``reason`` says why: no data, no GPU, too large for this scale."""
         self._expect(claim, None)
         if not reason.strip():
             raise ValueError(f"claim={claim!r}: reason={reason!r}: must say why it was not run")
@@ -182,14 +178,14 @@ def ipython_shell() -> Any:
 
 
 def _running_cell() -> tuple[int, str] | None:
-    """Number and source of the cell that runs."""
+    """Number and source of the running cell; None outside IPython."""
     shell = ipython_shell()
     history = [] if shell is None else shell.user_ns.get("In", [])
     return (len(history), str(history[-1]).strip()) if history else None
 
 
 def _runs_again(recorded: tuple[int, str] | None, running: tuple[int, str] | None) -> bool:
-    """Whether a reader runs one cell again, as opposed to a notebook that measures a claim twice."""
+    """Whether the recording cell is being run again; otherwise the notebook measures a claim twice."""
     return recorded is not None and running is not None and recorded[0] < running[0] and recorded[1] == running[1]
 
 
@@ -215,14 +211,11 @@ def _seeds(claim: str, seeds: Sequence[int] | None) -> list[int] | None:
     plain_seeds = plain(list(seeds), "seeds")
     if not all(isinstance(seed, int) and not isinstance(seed, bool) for seed in plain_seeds):
         raise ValueError(f"claim={claim!r}: seeds={plain_seeds!r}: must be integers")
-    if len(set(plain_seeds)) != len(plain_seeds):
-        raise ValueError(f"claim={claim!r}: seeds={plain_seeds!r}: must differ from each other")
+    check_distinct(f"claim={claim!r}: seeds", plain_seeds)
     return plain_seeds
 
 
 def _check_lengths(claim: str, seeds: Sequence[int], sides: Mapping[str, Sequence[Any]]) -> None:
     for name, values in sides.items():
         if len(values) != len(seeds):
-            raise ValueError(
-                f"claim={claim!r}: {name} holds {len(values)} values for {len(seeds)} seeds: must be equal"
-            )
+            raise ValueError(f"claim={claim!r}: {name} holds {len(values)} values for {len(seeds)} seeds")

@@ -1,11 +1,11 @@
-"""Values as the report keeps them, as plain JSON with rounded floats, and as it shows them."""
+"""How the report keeps values, as plain JSON with rounded floats, and how it shows them."""
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-DIGITS = 6  # significant digits kept: enough for every published value, few enough for two runs to agree
+DIGITS = 6  # significant digits kept: enough for published values, few enough for two runs to agree
 
 
 def rounded(value: float) -> float:
@@ -38,7 +38,7 @@ def plain(value: Any, name: str) -> Any:
 
 
 def shown(value: Any, digits: int = 5) -> str:
-    """A value for the reader: at most ``digits`` significant digits, ∞, lists and mappings spelled out."""
+    """A value as text: at most ``digits`` significant digits, ∞, lists and mappings written out."""
     if value is None:
         return "–"
     if isinstance(value, bool):

@@ -1,15 +1,15 @@
 """From a claim and a measurement to a verdict: pure functions, the only place that judges.
 
-A measurement is the JSON object that ``measure`` puts into a notebook's output. Infinite numbers stand in
-it as the strings ``"inf"`` and ``"-inf"``, because JSON has none. The rules:
+A measurement is the JSON object that ``measurements`` records; infinities are the strings ``"inf"`` and ``"-inf"``.
+The rules:
 
 - ``theorem``: verified or refuted.
 - ``property``: reproduced or not reproduced.
 - ``number``: reproduced or not reproduced at or above the claim's ``decided_at``; undecided below it.
-- ``ordering``: reproduced or not reproduced at or above ``decided_at``; trend or no trend below it. It is
-  judged on differences paired by seed, whose 95% interval must exclude zero in the claimed direction.
-- ``not run`` where nothing was measured, where seeds are too few, and where a theorem or a property was
-  measured below its ``decided_at``: the two have no weaker verdict. The reason is always given.
+- ``ordering``: reproduced or not reproduced at or above ``decided_at``; trend or no trend below it. The 95% interval
+  of the differences paired by seed must exclude zero in the claimed direction.
+- ``not run``, with the reason: nothing was measured, there are too few seeds, or a theorem or property was measured
+  below its ``decided_at``; these two have no weaker verdict.
 
 A number that is not finite never succeeds.
 """
@@ -20,30 +20,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from transnormer_lib.analysis.seeds import paired_difference
+from transnormer_lib.checks import check_choice
 from transnormer_lib.choices import SCALES
 from transnormer_lib.ledger.claims import Claim
 from transnormer_lib.ledger.values import rounded, shown
 
-ON_REAL_DATA = ("gpu", "paper")  # those that train on the published data
+ON_REAL_DATA = ("gpu", "paper")  # the scales that train on the published data
 SUCCESSES = ("verified", "reproduced")
 FAILURES = ("refuted", "not reproduced")
-# The order in which the report shows verdicts: what failed, what is missing, what is not decided, what
-# succeeded.
-VERDICTS = (
-    "refuted",
-    "not reproduced",
-    "not run",
-    "no trend",
-    "undecided",
-    "trend",
-    "reproduced",
-    "verified",
-)
+# In the order of the report: failed, missing, not decided, succeeded.
+VERDICTS = ("refuted", "not reproduced", "not run", "no trend", "undecided", "trend", "reproduced", "verified")
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict, what was measured in the form of the ledger, and the reason where the verdict needs one."""
+    """A verdict with what was measured, as claims.json has it, and the reason where the verdict needs one."""
 
     verdict: str
     measured: Any = None
@@ -54,9 +45,8 @@ class Judgement:
 
 def at_least(scale: str, decided_at: str) -> bool:
     """Whether ``scale`` may decide what is ``decided_at``. Raises ValueError for an unknown scale."""
-    for name, value in (("scale", scale), ("decided_at", decided_at)):
-        if value not in SCALES:
-            raise ValueError(f"{name}={value!r}: must be one of {', '.join(SCALES)}")
+    check_choice("scale", scale, SCALES)
+    check_choice("decided_at", decided_at, SCALES)
     return SCALES.index(scale) >= SCALES.index(decided_at)
 
 
@@ -152,7 +142,7 @@ def _seeds(measurement: Mapping[str, Any]) -> tuple[int, ...] | None:
 
 
 def _near(ours: float, published: float, tolerance: float) -> bool:
-    # 31.02 - 31.01 is a hair more than 0.01 in binary: allow the rounding of the two decimals, nothing else.
+    # In binary 31.02 - 31.01 is slightly more than 0.01: allow for the rounding of the two decimals.
     rounding = 4 * math.ulp(max(abs(ours), abs(published)))
     return abs(ours - published) <= tolerance + rounding
 

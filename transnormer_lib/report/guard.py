@@ -1,11 +1,11 @@
-"""Run one notebook with papermill, and believe it only after looking.
+"""Run one notebook with papermill and check the result.
 
 ``python -m transnormer_lib.report.guard --preset quick 01_gradient_theory``
 
-papermill alone lets several failures pass: a killed kernel leaves cells marked "completed", ``sys.exit(0)``
-ends a notebook silently, an unknown parameter is only printed. So parameters are checked before the run, and
-afterwards every code cell must have been executed without an error. Whatever happens, a record says how it
-ended; the last good copy of an executed notebook is replaced only by a better one.
+papermill alone misses several failures: a killed kernel leaves cells marked "completed", ``sys.exit(0)`` ends a
+notebook silently, an unknown parameter only prints a warning. So parameters are checked before the run, and afterwards
+every code cell must have been executed without an error. A record always says how the run ended; the last good copy of
+an executed notebook is replaced only by another good one.
 """
 
 import argparse
@@ -33,20 +33,20 @@ class NotebookFailed(RuntimeError):
 
 
 class DataAbsent(NotebookFailed):
-    """The notebook came to data that are not on this machine; the message says which, and what provides them."""
+    """The notebook needs data that this machine does not have; the message says which and how to get them."""
 
 
-# Raised by signal handlers within asyncio's loop, which lets through KeyboardInterrupt and SystemExit alone.
+# Raised by signal handlers inside asyncio's loop, which passes on only KeyboardInterrupt and SystemExit.
 class TimeLimit(KeyboardInterrupt):
-    """The notebook has used up its time."""
+    """The notebook exceeded its time limit."""
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal asked for an end."""
+    """A signal asked the process to end."""
 
 
 def one_line(text: str, limit: int = 300) -> str:
-    """The text's first non-empty line without colour codes, cut where it gets too long."""
+    """The first non-empty line of a text, without colour codes, cut to ``limit`` characters."""
     import re
 
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
@@ -55,7 +55,7 @@ def one_line(text: str, limit: int = 300) -> str:
 
 
 def _code(notebook: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The code cells with their numbers in the source notebook, which has no injected cell."""
+    """The code cells with their numbers in the source notebook, where papermill's injected cell does not count."""
     number = 0
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
@@ -64,8 +64,8 @@ def _code(notebook: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def check_executed(notebook: dict[str, Any]) -> None:
-    """Raise :class:`NotebookFailed` unless every non-empty code cell ran and none ended in an error;
-    :class:`DataAbsent` where the error is that data are not here."""
+    """Raise :class:`NotebookFailed` unless every non-empty code cell ran without an error; :class:`DataAbsent` if the
+    error is missing data."""
     for number, cell in _code(notebook):
         for output in cell.get("outputs", []):
             if output.get("output_type") != "error":
@@ -103,7 +103,7 @@ def _execute(project: Project, notebook: str, parameters: dict[str, Any], partia
         kill_kernel()
         raise TimeLimit
 
-    logging.getLogger("papermill").setLevel(logging.CRITICAL)  # the one line that says what failed is ours
+    logging.getLogger("papermill").setLevel(logging.CRITICAL)  # we report the failure ourselves, in one line
     before = signal.signal(signal.SIGALRM, on_alarm)
     signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
     try:
@@ -116,17 +116,17 @@ def _execute(project: Project, notebook: str, parameters: dict[str, Any], partia
             cwd=str(project.root),
             progress_bar=False,
             coalesce_streams=True,
-            start_timeout=300,  # generous: a busy machine is not a fault of the notebook
+            start_timeout=300,  # long: on a busy machine kernels start slowly
             iopub_timeout=60,
         )
     except PapermillExecutionError:
-        pass  # the error is in the partial notebook, where check_executed finds it
+        pass  # check_executed finds the error in the partial notebook
     except DeadKernelError:
         raise NotebookFailed(_DEAD) from None
     except TimeLimit:
         raise NotebookFailed(f"stopped after {minutes:g} minutes, the preset's limit for one notebook") from None
     except Exception:
-        # A kernel that dies between two cells surfaces as whatever the next request to it runs into.
+        # If the kernel died between two cells, the next request to it fails with any kind of error.
         if (process := ThisInterpreterKernel.process) is not None and process.poll() is not None:
             raise NotebookFailed(_DEAD) from None
         raise
@@ -137,7 +137,7 @@ def _execute(project: Project, notebook: str, parameters: dict[str, Any], partia
 
 
 def _read(partial: Path) -> dict[str, Any] | None:
-    """What papermill has saved of the executed copy; None where that is nothing or is cut off."""
+    """The executed copy as far as papermill saved it; None if it is missing or incomplete."""
     try:
         return json.loads(partial.read_text())
     except (OSError, ValueError):
@@ -145,10 +145,10 @@ def _read(partial: Path) -> dict[str, Any] | None:
 
 
 def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str, Any]:
-    """Run it; write and return its record. Raises :class:`UserMistake` only for an unknown preset.
+    """Run a notebook; write and return its record. Raises :class:`UserMistake` only for an unknown preset.
 
-    Success moves the executed copy to ``reports/<preset>/<notebook>.ipynb``; otherwise what there is of it
-    goes to ``failed/`` beside it and the last good copy stays.
+    A successful copy becomes ``reports/<preset>/<notebook>.ipynb``. A failed or partial copy goes to ``failed/``
+    beside it, and the last good copy stays.
     """
     from transnormer_lib.provenance.environment import peak_memory_bytes, provenance
     from transnormer_lib.report import parameters as notebook_parameters
@@ -158,7 +158,7 @@ def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str,
     partial = project.report_dir(preset_name) / ".partial" / f"{notebook}.ipynb"
     partial.parent.mkdir(parents=True, exist_ok=True)
     partial.unlink(missing_ok=True)
-    # What the kernel inherits: the preset's threads and device, silent progress bars.
+    # The kernel inherits the preset's threads and device, and shows no progress bars.
     os.environ.update(preset.environment, TQDM_DISABLE="1", PYDEVD_DISABLE_FILE_VALIDATION="1")
     outcome, clock = Outcome(preset_name, notebook, time.time(), provenance()), time.perf_counter()
     try:
@@ -171,7 +171,7 @@ def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str,
     except UserMistake as problem:
         outcome.error, outcome.mistake = str(problem), True
     except DataAbsent as problem:
-        # What needs no download is never absent for a good reason.
+        # Scales without real data need no download, so there missing data are a failure.
         outcome.status = "no data" if preset.scale in ON_REAL_DATA else "failed"
         outcome.error = str(problem)
     except NotebookFailed as problem:
@@ -190,7 +190,7 @@ def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str,
 
 
 def _publish(out: Path, outcome: Outcome, partial: Path, *, readable: bool) -> None:
-    """Put the executed copy where its status says."""
+    """Move the executed copy to where its status says."""
     good, bad = out / f"{outcome.notebook}.ipynb", out / "failed" / f"{outcome.notebook}.ipynb"
     if outcome.status == "ok":
         partial.replace(good)
@@ -204,7 +204,7 @@ def _publish(out: Path, outcome: Outcome, partial: Path, *, readable: bool) -> N
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0: it ran; 1: it failed; 2: a user's mistake; 130: interrupted. One line says why."""
+    """Exit code 0: it ran; 1: it failed; 2: a user's mistake; 130: interrupted. One line on stderr says why."""
     parser = argparse.ArgumentParser(prog="python -m transnormer_lib.report.guard", description=__doc__)
     parser.add_argument("--preset", required=True, help="the scale, a folder of params/")
     parser.add_argument("--root", type=Path, default=None, help="the project's folder (default: the current one)")
@@ -212,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def on_signal(_signal: int, _frame: object) -> None:
-        # Once is enough: what follows is the clean-up, which a second signal must not cut short.
+        # A second signal must not cut the clean-up short.
         for number in ENDING:
             signal.signal(number, signal.SIG_IGN)
         if "transnormer_lib.report.kernel" in sys.modules:
@@ -223,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         project = find_project(options.root)
         (notebook,) = project.select([options.notebook])
-        say(f"  {notebook}: runs")
+        say(f"  {notebook}: started")
         record = run_notebook(project, options.preset, notebook)
     except UserMistake as mistake:
         print(mistake, file=sys.stderr)
@@ -231,14 +231,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # before there was anything to record
         return INTERRUPTED
     seconds = record["provenance"]["wall_seconds"]
-    print(
-        f"  {notebook}: {'done' if record['status'] == 'ok' else record['status']}, {seconds:.0f} s",
-        flush=True,
-    )
-    if record["status"] == "ok":
+    status = record["status"]
+    print(f"  {notebook}: {'done' if status == 'ok' else status}, {seconds:.0f} s", flush=True)
+    if status == "ok":
         return 0
     print(f"{notebook}: {record['error']}", file=sys.stderr)
-    return INTERRUPTED if record["status"] == "interrupted" else 2 if record["mistake"] else 1
+    return INTERRUPTED if status == "interrupted" else 2 if record["mistake"] else 1
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The report of one preset: ledger, one page per notebook, and the index that leads to all of it.
+"""The report of one preset: ledger, one page per notebook, and the index.
 
-``build_report`` reads what the last runs left and never runs a notebook. A notebook that failed, or whose
-page cannot be made, costs only itself: it is named on the index, and everything else is built.
+``build_report`` reads what the last runs left and never runs a notebook. If a notebook failed or its page cannot be
+made, the index names it and everything else is built.
 """
 
 import re
@@ -24,8 +24,10 @@ from transnormer_lib.ledger.judging import (
 )
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.verdicts import FAILURES
+from transnormer_lib.papers.catalogue import papers
 from transnormer_lib.project import Project, UserMistake
-from transnormer_lib.report.notebook_page import Notebook, load_notebook, write_notebook_page
+from transnormer_lib.report.notebook_page import write_notebook_page
+from transnormer_lib.report.notebooks import Notebook, load_notebook
 from transnormer_lib.report.pages import (
     PageError,
     claim_rows,
@@ -36,9 +38,8 @@ from transnormer_lib.report.pages import (
     is_current,
     memory_text,
 )
-from transnormer_lib.show.cards import PAPERS
 
-# These counts stand on the scoreboard even where they are zero: their absence would be news.
+# Shown on the scoreboard even if zero.
 _ALWAYS = ("refuted", "not reproduced", "not run")
 
 
@@ -52,7 +53,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Summary:
-    """What ``build_report`` made: the page to open, the verdicts' counts, and the notebooks that failed."""
+    """What ``build_report`` made: the page to open, the counts of the verdicts, the notebooks that failed."""
 
     index_path: Path
     counts: dict[str, int]
@@ -60,9 +61,9 @@ class Summary:
 
 
 def build_report(root: Path, preset: str, claims: Sequence[Claim] | None = None) -> Summary:
-    """Judge all claims on what lies in ``reports/<preset>/`` and write claims.json, the pages and the index.
+    """Judge ``claims`` (default: all) on ``reports/<preset>/`` and write claims.json, the pages and the index.
 
-    ``claims`` replaces the package's own. Nothing is written that would not change.
+    Files that would not change are not written.
     """
     project = Project(root)
     report_dir = project.report_dir(preset)
@@ -75,11 +76,10 @@ def build_report(root: Path, preset: str, claims: Sequence[Claim] | None = None)
     failed += [Failed(run.notebook, str(run.error)) for run in runs.values() if run.status not in ("ok", "not run")]
     failed += [Failed(name, line) for name, line in ledger.problems.items()]
     for position, notebook in enumerate(notebooks):
-        before = notebooks[position - 1] if position else None
-        after = notebooks[position + 1] if position + 1 < len(notebooks) else None
+        around = (notebooks[position - 1] if position else None, next(iter(notebooks[position + 1 :]), None))
         own = [claim for claim in claims if claim.notebook == notebook.name]
         try:
-            write_notebook_page(report_dir, notebook, runs[notebook.name], own, ledger, (before, after))
+            write_notebook_page(report_dir, notebook, runs[notebook.name], own, ledger, around)
         except PageError as fault:
             failed.append(Failed(notebook.name, str(fault)))
     above: list[Kept] = []
@@ -94,9 +94,9 @@ def build_report(root: Path, preset: str, claims: Sequence[Claim] | None = None)
 
 
 def build_overview(root: Path, mistake: str | None) -> Path:
-    """Write ``reports/index.html``, which leads to every preset's report.
+    """Write ``reports/index.html``, which links to every preset's report.
 
-    ``mistake`` is the line with which the last command was refused, shown on top.
+    ``mistake`` is the message that refused the last command; the page shows it first.
     """
     import json
 
@@ -130,7 +130,7 @@ def _load_notebooks(project: Project) -> tuple[list[Notebook], list[Failed]]:
     notebooks, failed = [], []
     for name in project.notebooks:
         try:
-            notebooks.append(load_notebook(project.notebook_path(name)))
+            notebooks.append(load_notebook(project, name))
         except PageError as fault:
             failed.append(Failed(name, str(fault)))
     return notebooks, failed
@@ -153,19 +153,8 @@ def _write_index(
     judged = [(claim.model_dump(), vars(ledger.judgements[claim.id])) for claim in claims]
     texts = [(notebook.name, notebook.title, notebook.abstract) for notebook in notebooks]
     statuses = [(run.notebook, run.status, run.error) for run in runs.values()]
-    content = (
-        report_dir.name,
-        scale,
-        description,
-        judged,
-        texts,
-        statuses,
-        records,
-        failed,
-        sorted(have_page),
-        [vars(found) for found in above],
-    )
-    digest = content_digest(*content)
+    shows = (report_dir.name, scale, description, judged, texts, statuses, records, failed, sorted(have_page))
+    digest = content_digest(*shows, [vars(found) for found in above])
     if is_current(path, digest):
         return
     rows = claim_rows(claims, ledger, here="index", anchored=None)
@@ -235,15 +224,15 @@ def _kept_item(found: Kept, notebooks: Sequence[Notebook]) -> dict[str, Any]:
 
 def _papers(claims: Sequence[Claim], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     by_claim = {row["id"]: row for row in rows}
-    papers = []
-    for paper, title in PAPERS.items():
+    sections = []
+    for paper in papers().values():
         groups: dict[str, list[Mapping[str, Any]]] = {}
         for claim in claims:
-            if claim.paper == paper:
+            if claim.paper == paper.id:
                 groups.setdefault(claim.locus, []).append(by_claim[claim.id])
         if groups:
-            papers.append({"anchor": f"paper-{paper}", "title": title, "groups": _groups(groups)})
-    return papers
+            sections.append({"anchor": f"paper-{paper.id}", "title": paper.title, "groups": _groups(groups)})
+    return sections
 
 
 def _groups(groups: Mapping[str, list[Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -276,7 +265,7 @@ def _run_facts(records: Sequence[Mapping[str, Any]], notebooks: int) -> list[tup
 
 
 def _shared_provenance(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """What the runs were made with; where they differ, every value is named."""
+    """What the runs were made with; all values where they differ."""
     provenances = [record.get("provenance") or {} for record in records]
     values = {
         "commit": [commit_text(p) for p in provenances],

@@ -5,20 +5,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from transnormer_lib.files import write_text
 from transnormer_lib.ledger.kept import folder
 from transnormer_lib.project import Project, UserMistake
-from transnormer_lib.report.records import read_record
+from transnormer_lib.report.records import read_record, write_json
 from transnormer_lib.studies import runs
 
-# Of a run's record: what a figure or a table reads, and what says where it was made.
+# The fields of a run's record that figures and tables read.
 _RUN_FIELDS = ("status", "steps", "parameters", "flops", "seconds", "validation")
 
 
 def keep(project: Project, preset: str, notebook: str) -> Path:
-    """Write what the last report of ``preset`` has of ``notebook`` and return the file.
+    """Write what the last report of ``preset`` found in ``notebook`` and return the file.
 
-    Raises UserMistake where the notebook's last run is not good, and where the store lacks one of its training runs.
+    Raises UserMistake if the notebook's last run failed or the store lacks one of its training runs.
     """
     from transnormer_lib.training.store import RunStore
 
@@ -50,13 +49,12 @@ def keep(project: Project, preset: str, notebook: str) -> Path:
         "started": record["provenance"]["started"],
     }
     path = folder(project) / preset / f"{notebook}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    write_json(path, content)
     return path
 
 
 def _named(values: Iterable[str]) -> str:
-    """The one value, or all of them where they differ."""
+    """The value, or all of them if they differ."""
     return "; ".join(dict.fromkeys(values))
 
 

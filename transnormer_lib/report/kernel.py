@@ -1,7 +1,7 @@
-"""The Jupyter kernel that a notebook runs in: this very interpreter, and gone when the notebook is done.
+"""The Jupyter kernel that runs a notebook: always this interpreter, and ended with the notebook.
 
-Jupyter looks a kernel up by name, in the user's home and in ``$JUPYTER_PATH`` too, where ``python3`` may be
-another environment's. Here the name does not matter: the kernel is always started with ``sys.executable``.
+Jupyter looks kernels up by name, also in the user's home and in ``$JUPYTER_PATH``, where ``python3`` may be that of
+another environment. This kernel is started with ``sys.executable`` whatever its name.
 """
 
 import os
@@ -16,7 +16,7 @@ from jupyter_client.manager import AsyncKernelManager
 
 
 class ThisInterpreterKernel(AsyncKernelManager):
-    """Starts the kernel and remembers its process; one kernel per process of ours."""
+    """Starts the kernel and remembers its process; one kernel per process."""
 
     process: ClassVar["subprocess.Popen[bytes] | None"] = None
 
@@ -27,20 +27,20 @@ class ThisInterpreterKernel(AsyncKernelManager):
         return KernelSpec(argv=command, display_name="Python 3", language="python")
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **kw: Any) -> None:
-        # What a subprocess or a C library prints past Jupyter goes to the log, not among the progress lines.
+        # What subprocesses and C libraries print goes to the log, not between the lines of progress.
         await super()._async_launch_kernel(kernel_cmd, **{"stdout": 2, **kw})
         type(self).process = getattr(self.provisioner, "process", None)
 
 
 def kill_kernel() -> None:
-    """Kill the kernel and all that it started, if any. Returns at once; fit for a signal handler."""
+    """Kill the kernel and the processes that it started. Returns at once, so that signal handlers may call it."""
     if (process := ThisInterpreterKernel.process) is not None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # the kernel leads its own process group
 
 
 def reap_kernel() -> None:
-    """Kill what is left of the kernel and wait for it, so that its memory is accounted for."""
+    """Kill what is left of the kernel and wait for it, so that its peak memory is counted."""
     kill_kernel()
     if (process := ThisInterpreterKernel.process) is not None:
         process.wait()

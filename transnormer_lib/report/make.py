@@ -1,4 +1,4 @@
-"""``make report``: run what is stale, then build ledger, pages and index, whatever happened before."""
+"""``make report``: run the stale notebooks, then build ledger, pages and index even if some of them failed."""
 
 import json
 import sys
@@ -17,8 +17,8 @@ from transnormer_lib.report.staleness import refresh_markdown
 def make_report(project: Project, preset: str, only: list[str] | None, cores: int, snakemake: Sequence[str]) -> int:
     """Returns the exit code: 0 only if every selected notebook ran.
 
-    A mistake in one notebook's parameters costs that notebook alone. Raises :class:`UserMistake` for an
-    unknown preset or notebook, after saying so in ``reports/index.html``.
+    A mistake in a notebook's parameters stops only that notebook. For an unknown preset or notebook,
+    ``reports/index.html`` shows the mistake and :class:`UserMistake` is raised.
     """
     from transnormer_lib.report.index import build_overview
 
@@ -34,7 +34,7 @@ def make_report(project: Project, preset: str, only: list[str] | None, cores: in
 
 @contextmanager
 def _alone(project: Project, preset: str) -> Iterator[None]:
-    """Two reports of one preset at a time would run each notebook twice. A killed process leaves no lock."""
+    """Allow one report per preset at a time. The lock of a killed process is released."""
     from filelock import FileLock, Timeout
 
     out = project.report_dir(preset)
@@ -43,7 +43,7 @@ def _alone(project: Project, preset: str) -> Iterator[None]:
         with FileLock(out / ".lock", timeout=0):
             yield
     except Timeout:
-        raise UserMistake(f"preset={preset!r}: another report on it is being made") from None
+        raise UserMistake(f"preset={preset!r}: another report of it is running") from None
 
 
 def _make(project: Project, preset: str, selected: Sequence[str], cores: int, snakemake: Sequence[str]) -> int:
@@ -53,8 +53,7 @@ def _make(project: Project, preset: str, selected: Sequence[str], cores: int, sn
     jobs = plan(project, preset, selected)
     stale = [job for job in jobs if not is_current(project, preset, job)]
     if stale:
-        names = ", ".join(job.notebook for job in stale)
-        say(f"report: {len(stale)} of {len(jobs)} notebooks to run: {names}")
+        say(f"report: {len(stale)} of {len(jobs)} notebooks to run: {', '.join(job.notebook for job in stale)}")
     else:
         say(f"report: nothing changed, none of {len(jobs)} notebooks runs again")
     code = run(project, preset, stale, cores, snakemake) if stale else 0
@@ -63,7 +62,7 @@ def _make(project: Project, preset: str, selected: Sequence[str], cores: int, sn
         summary = build_report(project.root, preset)
         build_overview(project.root, None)
     ran = [job.notebook for job in jobs if is_current(project, preset, job)]
-    # One that ran may still fail here: its measurements cannot be judged, or its page cannot be made.
+    # A notebook that ran fails here if its measurements cannot be judged or its page cannot be made.
     failed = [fault for fault in summary.failed if fault.notebook in selected]
     for fault in failed:
         print(f"report: {fault.notebook} failed: {fault.line}", file=sys.stderr)
@@ -78,7 +77,7 @@ def _make(project: Project, preset: str, selected: Sequence[str], cores: int, sn
 
 
 def _refresh_prose(project: Project, preset: str) -> None:
-    """Bring edited markdown into the executed notebooks whose code is unchanged."""
+    """Copy edited prose into the executed notebooks whose code is unchanged."""
     for notebook in project.notebooks:
         path = project.report_dir(preset) / f"{notebook}.ipynb"
         if not path.exists():
@@ -86,7 +85,7 @@ def _refresh_prose(project: Project, preset: str) -> None:
         try:
             executed = json.loads(path.read_text())
             source = json.loads(project.notebook_path(notebook).read_text())
-        except ValueError:  # not a notebook: that was found, and said, before
+        except ValueError:  # not a notebook, which was reported before
             continue
         if refresh_markdown(source, executed):
             write_json(path, executed)

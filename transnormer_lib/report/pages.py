@@ -1,8 +1,4 @@
-"""What every page of the report shares: templates, claim rows, provenance, the digest that spares rendering.
-
-``write_notebook_page`` makes the page of one notebook. It imports the renderer, and with it nbconvert, only
-when something that the page shows has changed.
-"""
+"""What all pages of the report share: the offline check, claim rows, provenance, the digest of a page's content."""
 
 import hashlib
 import json
@@ -18,46 +14,26 @@ from transnormer_lib.ledger.judging import Ledger
 from transnormer_lib.ledger.values import shown
 from transnormer_lib.ledger.verdicts import VERDICTS
 from transnormer_lib.show import cards
-from transnormer_lib.show.formulas import text_with_math
+from transnormer_lib.show.templating import render
 
-_HERE = Path(__file__).parent
-_TEMPLATES = _HERE / "templates"
 _DIGEST = re.compile(r'<meta name="companion-digest" content="([0-9a-f]+)">')
 
 
 class PageError(ValueError):
-    """A page that cannot be made as it must be; the message says why."""
-
-
-@lru_cache(maxsize=1)
-def _environment() -> Any:
-    import jinja2
-    from markupsafe import Markup
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        trim_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters["badge"] = lambda verdict: Markup(cards.badge(verdict))
-    environment.filters["math"] = lambda text: Markup(text_with_math(text))
-    environment.globals["style"] = Markup((_TEMPLATES / "style.css").read_text(encoding="utf-8"))
-    environment.globals["output_styles"] = Markup(cards.output_styles())
-    return environment
+    """A page cannot be made; the message says why."""
 
 
 def html_page(template: str, **context: Any) -> str:
     """A page from its template. Raises PageError if it would load anything from outside itself."""
-    html = str(_environment().get_template(template).render(**context))
+    html = str(render(f"report/templates/{template}", **context)) + "\n"
     outside = outside_resources(html)
     if outside:
-        raise PageError(f"the page would load {outside[0]}; a page of the report brings everything with it")
+        raise PageError(f"the page would load {outside[0]}; a page of the report must be complete in itself")
     return html
 
 
 class _Resources(HTMLParser):
-    """Collects what a browser would fetch for a page: not its hyperlinks."""
+    """Collects what a browser would fetch for a page; hyperlinks are not fetched."""
 
     _ATTRIBUTES = ("src", "srcset", "poster", "data", "background", "xlink:href")
 
@@ -93,7 +69,7 @@ class _Resources(HTMLParser):
 
 
 def outside_resources(html: str) -> list[str]:
-    """What a browser would fetch or run to show ``html``, beyond the page itself."""
+    """What a browser would fetch or run to show ``html``."""
     parser = _Resources()
     parser.feed(html)
     return parser.found
@@ -101,16 +77,16 @@ def outside_resources(html: str) -> list[str]:
 
 @lru_cache(maxsize=1)
 def renderer_digest() -> str:
-    """Digest of the code and the templates that make pages: an edit of them renders every page anew."""
+    """Digest of the code and templates that make pages, so that an edit of them renders every page again."""
     digest = hashlib.sha256()
-    for folder in (_HERE, Path(cards.__file__).parent):
+    for folder in (Path(__file__).parent, Path(cards.__file__).parent):
         for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".j2", ".css")):
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
 def content_digest(*content: Any) -> str:
-    """Digest of all that a page shows, and of the renderer."""
+    """Digest of a page's content and of the code that renders it."""
     text = json.dumps([renderer_digest(), *content], sort_keys=True, default=str, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -129,8 +105,7 @@ def claim_rows(
 ) -> list[dict[str, Any]]:
     """Claims as the tables of the page ``here`` show them, failures first.
 
-    A row links to the claim's card unless it lies on this page as the claim's anchor. ``anchored`` are the
-    claims whose anchor is the row itself; None stands for all of them.
+    ``anchored`` are the claims whose anchor is the row itself, None for all; the other rows link to the anchor.
     """
     anchors = {entry["id"]: str(entry["anchor"]) for entry in ledger.claims}
     rows = []
@@ -139,24 +114,20 @@ def claim_rows(
         own = anchored is None or claim.id in anchored
         page, _, fragment = anchors[claim.id].partition("#")
         target = f"#{fragment}" if page == f"{here}.html" else anchors[claim.id]
-        row = {
-            "id": claim.id,
-            "locus": claim.locus,
-            "statement": claim.statement,
-            "verdict": judgement.verdict,
-            "reason": judgement.reason,
-            "remarks": [line for line in (judgement.reason, cards.tried_text(claim, judgement)) if line],
-            "published": cards.published_text(claim),
-            "ours": cards.measured_text(claim, judgement),
-            "href": None if own and target.startswith("#") else target,
-            "anchored": own,
-        }
-        rows.append(row)
+        rows.append(
+            cards.view(claim, judgement)
+            | {
+                "reason": judgement.reason,
+                "remarks": [line for line in (judgement.reason, cards.tried_text(claim, judgement)) if line],
+                "href": None if own and target.startswith("#") else target,
+                "anchored": own,
+            }
+        )
     return sorted(rows, key=lambda row: VERDICTS.index(row["verdict"]))
 
 
 def provenance_facts(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The circumstances of a run, as names and texts."""
+    """The conditions of a run, as names and texts."""
     found = record.get("provenance") or {}
     facts = [
         ("commit", commit_text(found)),
@@ -172,13 +143,13 @@ def provenance_facts(record: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def commit_text(provenance: Mapping[str, Any]) -> str | None:
-    """The commit of a run, shortened, and whether the working tree differed from it."""
+    """A run's commit, shortened, and whether there were local changes."""
     commit = provenance.get("commit")
     return None if not commit else str(commit)[:12] + (" with local changes" if provenance.get("dirty") else "")
 
 
 def date_text(moment: Any) -> str | None:
-    """An ISO 8601 time to the minute; what is not one stays as it is."""
+    """An ISO 8601 time to the minute; other text unchanged."""
     from datetime import UTC, datetime
 
     if not moment:

@@ -1,9 +1,8 @@
-"""From a preset to executed notebooks: which are stale, and Snakemake to run those.
+"""From a preset to executed notebooks: find the stale ones and run them with Snakemake.
 
-One authority each. A notebook is stale unless its record says that it ran without a fault under the digest
-that it has now: a record cannot outlive its reason, as a stamp or Snakemake's own bookkeeping can. Snakemake
-gets the stale ones, with the training runs they lack, and runs them in order and in parallel, here or through
-an executor plugin. The run store decides whether anything is trained at all.
+A notebook is stale unless its record says that it ran without an error under its present digest. Snakemake gets the
+stale notebooks and the training runs that the store lacks, and runs them in order and in parallel, here or through an
+executor plugin. The run store decides whether anything is trained.
 """
 
 import os
@@ -28,12 +27,12 @@ class Job:
     """One notebook of the plan."""
 
     notebook: str
-    digest: str | None  # None: its parameters are wrong, and it is left to the guard to record that
-    mistake: str | None  # one line, where there is one
+    digest: str | None  # None: its parameters are wrong; the guard will record that
+    mistake: str | None  # one line that says what is wrong
 
 
 def plan(project: Project, preset: str, notebooks: Sequence[str]) -> list[Job]:
-    """The notebooks with their digests; mistakes in their parameters are found before anything runs."""
+    """The notebooks with their digests, or with the mistake in their parameters."""
     from transnormer_lib.report.parameters import resolve
     from transnormer_lib.report.staleness import digest
 
@@ -48,7 +47,7 @@ def plan(project: Project, preset: str, notebooks: Sequence[str]) -> list[Job]:
 
 
 def is_current(project: Project, preset: str, job: Job) -> bool:
-    """Whether the job's notebook was executed, without a fault, as it stands now."""
+    """Whether the job's notebook was executed without an error under its present digest."""
     record = read_record(project, preset, job.notebook) or {}
     executed = project.report_dir(preset) / f"{job.notebook}.ipynb"
     return record.get("status") == "ok" and record.get("digest") == job.digest and executed.exists()
@@ -56,33 +55,39 @@ def is_current(project: Project, preset: str, job: Job) -> bool:
 
 @dataclass(frozen=True)
 class Share:
-    """Some training runs that one job makes, one after the other."""
+    """Training runs that one job makes, one after the other."""
 
-    runs: list[tuple[str, int]]  # notebooks and numbers of runs in their study
-    after: list[str]  # the shares that make what these runs start from
+    runs: list[tuple[str, int]]  # notebook, and the run's number in its study
+    after: list[str]  # the shares that train what these runs start from
 
 
 @dataclass
 class _Lacking:
     """A run that the store lacks."""
 
-    places: list[tuple[str, int]]  # the notebooks that ask for it, each with the run's number in its study
-    start: str | None  # the run that it starts from, by its name in the store
+    places: list[tuple[str, int]]  # the notebooks that need it, each with the run's number in its study
+    start: str | None  # the store's name of the run that it starts from
 
 
-def shares(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[str, Share]:
-    """The training runs that the store lacks, cut into shares.
+def shares(project: Project, preset_name: str, jobs: Sequence[Job]) -> tuple[dict[str, Share], dict[str, list[str]]]:
+    """The training runs that the store lacks, divided into shares, and the shares that each notebook waits for.
 
-    Every run stands in one share, however many notebooks ask for it, and comes after the share that makes the run it
-    starts from: so no job waits, on a core of its own, for another that trains the same run. :func:`shares_of` says
-    which shares a notebook depends on.
+    A run is in one share even if several notebooks need it, and its share comes after that of the run it starts from,
+    so that no job occupies a core while it waits for another.
     """
-    return _cut(_missing(project, preset_name, jobs), project.preset(preset_name).runs_per_job)
+    wanted = _missing(project, preset_name, jobs)
+    cut = _cut(wanted, project.preset(preset_name).runs_per_job)
+    share_of = {place: name for name, share in cut.items() for place in share.runs}
+    waits: dict[str, set[str]] = {job.notebook: set() for job in jobs}
+    for run in wanted.values():
+        for notebook, _ in run.places:
+            waits[notebook].add(share_of[run.places[0]])
+    return cut, {notebook: sorted(numbers, key=int) for notebook, numbers in waits.items()}
 
 
 def _cut(wanted: Mapping[str, _Lacking], runs_per_job: int) -> dict[str, Share]:
     after: dict[str, str] = {}
-    maker = {identity: identity for identity in wanted}  # a start that no notebook lists is made by who needs it first
+    maker = {identity: identity for identity in wanted}  # a start that no notebook lists: the first run that needs it
     for identity, run in wanted.items():
         if run.start is not None:
             first = maker.setdefault(run.start, identity)
@@ -94,9 +99,8 @@ def _cut(wanted: Mapping[str, _Lacking], runs_per_job: int) -> dict[str, Share]:
     found: dict[str, Share] = {}
     share_of: dict[str, str] = {}
     for level in sorted(levels):
-        members = levels[level]
-        count = ceil(len(members) / runs_per_job)
-        for mine in (members[number::count] for number in range(count)):
+        count = ceil(len(levels[level]) / runs_per_job)
+        for mine in (levels[level][number::count] for number in range(count)):
             name = str(len(found))
             waits = {share_of[after[run]] for run in mine if run in after}
             found[name] = Share([wanted[run].places[0] for run in mine], sorted(waits, key=int))
@@ -105,23 +109,8 @@ def _cut(wanted: Mapping[str, _Lacking], runs_per_job: int) -> dict[str, Share]:
 
 
 def _level(identity: str, after: Mapping[str, str]) -> int:
-    """How many runs come before this one, each starting from the last."""
+    """The number of runs before this one in its chain of starts."""
     return 1 + _level(after[identity], after) if identity in after else 0
-
-
-def shares_of(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[str, list[str]]:
-    """The shares that each notebook waits for."""
-    wanted = _missing(project, preset_name, jobs)
-    return _waits(wanted, _cut(wanted, project.preset(preset_name).runs_per_job), jobs)
-
-
-def _waits(wanted: Mapping[str, _Lacking], cut: Mapping[str, Share], jobs: Sequence[Job]) -> dict[str, list[str]]:
-    share_of = {place: name for name, share in cut.items() for place in share.runs}
-    waits: dict[str, set[str]] = {job.notebook: set() for job in jobs}
-    for run in wanted.values():
-        for notebook, _ in run.places:
-            waits[notebook].add(share_of[run.places[0]])
-    return {notebook: sorted(numbers, key=int) for notebook, numbers in waits.items()}
 
 
 def _missing(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[str, _Lacking]:
@@ -138,10 +127,10 @@ def _missing(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[st
 
             store = runs.RunStore()
             configs = studies.runs(job.notebook, resolve(project, preset_name, job.notebook))
-        except Exception:  # a config out of range: the notebook meets the same and reports it
+        except Exception:  # a value out of range: the notebook meets the same error and reports it
             continue
         for number, config in enumerate(configs):
-            with suppress(Exception):  # data that are not there: the others are trained, the notebook says so of this
+            with suppress(Exception):  # missing data: the notebook reports them; the other runs are trained
                 if store.find(config) is None:
                     start = config.start_from
                     lacks_start = start is not None and store.find(start) is None
@@ -153,7 +142,7 @@ def _missing(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[st
 def run(project: Project, preset: str, stale: Sequence[Job], cores: int, extra: Sequence[str] = ()) -> int:
     """Run the stale notebooks; returns Snakemake's exit code, or 130 after an interruption.
 
-    Afterwards each of them has a new record, whatever happened to its job.
+    Afterwards each of them has a new record, even if its job was lost.
     """
     from transnormer_lib.provenance.environment import provenance
 
@@ -167,7 +156,7 @@ def run(project: Project, preset: str, stale: Sequence[Job], cores: int, extra: 
         code = INTERRUPTED
     for job in stale:
         if read_record(project, preset, job.notebook) == before[job.notebook]:
-            # Its job ended before the guard could write one.
+            # The job ended before the guard could write a record.
             lost = Outcome(preset, job.notebook, started, provenance(), digest=job.digest)
             lost.error = f"its job was lost; see {out.relative_to(project.root)}/snakemake.log"
             if code == INTERRUPTED:
@@ -177,60 +166,52 @@ def run(project: Project, preset: str, stale: Sequence[Job], cores: int, extra: 
 
 
 def _snakemake(project: Project, preset: str, stale: Sequence[Job], cores: int, extra: Sequence[str]) -> int:
-    out, gpu = project.report_dir(preset), project.preset(preset).device == "gpu"
-    wanted = _missing(project, preset, stale)
-    cut = _cut(wanted, project.preset(preset).runs_per_job)
-    waits = _waits(wanted, cut, stale)
-    jobs = {job.notebook: {"digest": job.digest, "shares": waits[job.notebook]} for job in stale}
-    plan_file = out / ".plan.json"
-    write_json(
-        plan_file,
-        {
-            "root": str(project.root),
-            "preset": preset,
-            "python": sys.executable,
-            "gpu": gpu,
-            "jobs": jobs,
-            "shares": {name: asdict(share) for name, share in cut.items()},
-        },
-    )
-    return snakemake(project, plan_file, "all", cores, extra, out / "snakemake.log")
+    out = project.report_dir(preset)
+    cut, waits = shares(project, preset, stale)
+    content = {
+        "root": str(project.root),
+        "preset": preset,
+        "python": sys.executable,
+        "gpu": project.preset(preset).device == "gpu",
+        "jobs": {job.notebook: {"digest": job.digest, "shares": waits[job.notebook]} for job in stale},
+        "shares": {name: asdict(share) for name, share in cut.items()},
+    }
+    write_json(out / ".plan.json", content)
+    return snakemake(project, out / ".plan.json", "all", cores, extra, out / "snakemake.log")
 
 
 def snakemake(project: Project, plan_file: Path, target: str, cores: int, extra: Sequence[str], log_file: Path) -> int:
-    """Make ``target`` of the Snakefile as the plan says; returns Snakemake's exit code. An interruption ends it and
-    its jobs, and is raised again."""
+    """Make a target of the Snakefile; returns the exit code. An interruption ends its jobs and is raised again."""
     command = [sys.executable, "-m", "snakemake", target, "--snakefile", str(project.root / "Snakefile")]
     command += ["--directory", str(project.root), "--configfile", str(plan_file), "--cores", str(cores)]
     command += ["--keep-going", "--rerun-triggers", "params", "--rerun-incomplete", "--nolock"]
     if "--executor" not in extra:
-        command += ["--resources", "gpu=1"]  # jobs of one machine take turns
+        command += ["--resources", "gpu=1"]  # jobs on one machine take turns
     command += ["--quiet", "all", *extra]
     with log_file.open("w") as log:
-        # A session of its own: the terminal's Ctrl-C comes to this process alone, which passes it on once.
+        # In its own session, so that only this process gets Ctrl-C from the terminal and passes it on once.
         process = subprocess.Popen(command, stderr=log, start_new_session=True)
         try:
             return process.wait()
         except KeyboardInterrupt:
-            print("interrupted; ending what runs", flush=True)
+            print("interrupted; ending the running jobs", flush=True)
             with undisturbed():
                 _stop(process)
             raise
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
-    """End Snakemake and its jobs, and return when all are gone; each job records that it was interrupted.
+    """End Snakemake and its jobs, and return when all have ended; each job records that it was interrupted.
 
-    At SIGTERM Snakemake starts nothing more and awaits its jobs, which end themselves; at SIGINT it would
-    take them for failed and go on with the next. A job on a cluster hears of the end by the SIGINT that
-    follows.
+    At SIGTERM Snakemake starts no further job and waits for the running ones, which end themselves. At SIGINT it would
+    count them as failed and go on, but only SIGINT reaches jobs on a cluster, so it follows.
     """
     for number, patience in ((signal.SIGTERM, 30), (signal.SIGINT, 10), (signal.SIGKILL, 5)):
         deadline = time.monotonic() + patience
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
             while time.monotonic() < deadline:
-                process.poll()  # reaps it, without which its group would not end
+                process.poll()  # reaps it; otherwise its group would not end
                 os.killpg(process.pid, 0)
                 time.sleep(0.05)
             continue

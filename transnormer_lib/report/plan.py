@@ -1,4 +1,4 @@
-"""What a preset would train, and how long that would take here: computed, not tried. Reads no data, trains nothing."""
+"""What a preset would train, and an estimate of the time here. Reads no data, trains nothing."""
 
 import json
 import time
@@ -15,18 +15,18 @@ from transnormer_lib.report.train import runs_of
 if TYPE_CHECKING:
     from transnormer_lib.training.config import RunConfig
 
-# The share of a device's matrix-product rate that training reaches, all else in a step counted in. Measured on one core
-# of an AMD EPYC by the CPU time of the trainer's steps, decoders of 4 layers, against 1024 x 1024 products:
+# The fraction of a device's matrix-product rate that a training step reaches. Measured on one core of an AMD EPYC: CPU
+# time of the trainer's steps, decoders of 4 layers, against 1024 x 1024 products:
 #     width 64, 8 x 64 tokens a step     softmax 0.47, TransNormer T2 0.35
 #     width 128, 16 x 128 tokens         softmax 0.70, TransNormer T2 0.56
 #     width 256, 16 x 256 tokens         softmax 0.85, TransNormer T2 0.69
-# One figure for all is up to twice too large or too small. None was measured on a GPU.
+# So one number for all is wrong by up to a factor of two. Not measured on a GPU.
 UTILISATION = 0.5
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a plan. Sizes and operations follow from the config; ``hours`` is an estimate for this machine."""
+    """One run of a plan. Sizes and FLOPs follow from the config; ``hours`` is an estimate for this machine."""
 
     notebook: str
     run: str
@@ -36,25 +36,25 @@ class PlannedRun:
     heads: int
     attention: tuple[str, ...]  # per layer
     parameters: int
-    tokens: int  # that training reads at most: every sequence at the full length, both of a pair
-    flops: float  # of training at most, on as many tokens; matrix products, a multiply-add counting two
-    hours: float  # on this device, one run after the other
-    stored: bool  # the store holds it, made by today's code; that its data is unchanged is taken for granted
-    shared_with: str | None  # the notebook listed earlier that asks for the same run: it is trained once
+    tokens: int  # upper limit: every sequence at full length, both of a pair
+    flops: float  # of training on these tokens; matrix products, a multiply-add counts two
+    hours: float  # on this device
+    stored: bool  # the store has it from the present code; its data are assumed unchanged
+    shared_with: str | None  # an earlier notebook that needs the same run, which is trained once
 
 
 @dataclass(frozen=True)
 class Device:
-    """What the hours are for: the device and its measured rate of matrix products, operations per second."""
+    """A device and its measured rate of matrix products, in operations per second."""
 
     name: str
     rate: float
 
 
 def measure_device(gpu: bool) -> Device:
-    """The rate of float32 products of 1024 x 1024 matrices, of float16 ones of 8192 on a GPU, if asked for one.
+    """The rate of float32 products of 1024 x 1024 matrices; with ``gpu`` and a GPU, of float16 ones of 8192 x 8192.
 
-    Taken from the fastest of those that a quarter of a second allows: other work on the machine slows some of them.
+    The fastest product within a quarter of a second counts, because other work on the machine slows some of them.
     """
     import platform
 
@@ -79,10 +79,9 @@ def measure_device(gpu: bool) -> Device:
 
 
 def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device) -> list[PlannedRun]:
-    """Every run of these notebooks' studies, in their order, each once per notebook and after the run that it starts
-    from. Tokens and operations take every sequence at ``data.length``; those of a task may be shorter.
+    """Every run of these notebooks' studies, in order, once per notebook and after the run that it starts from.
 
-    Raises :class:`UserMistake` for parameters that a notebook does not take or a study cannot use.
+    Raises :class:`UserMistake` for parameters that a notebook does not have or a study cannot use.
     """
     from transnormer_lib.models.flops import training_flops
     from transnormer_lib.training.setup import parameters_of
@@ -96,7 +95,7 @@ def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device
         return parameters_of(config), training_flops(config.model, config.data.length, 1, config.head)
 
     models: dict[str, Any] = {}
-    first: dict[str, str] = {}  # run, by what it is → the notebook that is listed first
+    first: dict[str, str] = {}  # identity of a run → the first notebook that needs it
     planned = []
     for notebook in notebooks:
         for what, config in _with_starts(runs_of(project, preset, notebook)).items():
@@ -128,18 +127,18 @@ def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device
 
 
 def _with_starts(configs: "Sequence[RunConfig]") -> "dict[str, RunConfig]":
-    """The runs by what they are, before each the one that it starts from."""
+    """The runs by identity, each after the run that it starts from."""
     found: dict[str, RunConfig] = {}
     for config in configs:
         chain = config.chain()
         for number, run in enumerate(chain):
-            # Bands are no part of a run: notebooks may expect different losses of one.
+            # Bands are not part of the identity: notebooks may expect different losses of one run.
             found.setdefault(repr([earlier.identity() for earlier in chain[: number + 1]]), run)
     return found
 
 
 def _is_stored(config: "RunConfig", store: Path) -> bool:
-    """Whether a run of this config, made by today's code, is there; the data is known by the run's own record of it."""
+    """Whether the store has this run from the present code, with the data that its record names."""
     from transnormer_lib.training.store import run_id
 
     sources = {run.data.source for run in config.chain()}
@@ -156,7 +155,7 @@ def as_json(runs: Sequence[PlannedRun]) -> list[dict[str, Any]]:
 
 
 def as_text(runs: Sequence[PlannedRun], device: Device, preset: str) -> str:
-    """A table: one line per run, totals per notebook and in all; runs that are trained elsewhere count once."""
+    """A table: one line per run, totals per notebook and of all; a run that several notebooks need counts once."""
     width = max([len(run.run) for run in runs], default=3)
     models = {run: f"{run.kind} {run.layers} x {run.dim}, {run.heads} heads: {_stack(run.attention)}" for run in runs}
     model_width = max(map(len, models.values()), default=5)
@@ -170,21 +169,21 @@ def as_text(runs: Sequence[PlannedRun], device: Device, preset: str) -> str:
             sizes = f"{run.parameters:12,}  {run.tokens:9.2e}  {run.flops:9.2e}  {run.hours:9.3g}"
             lines.append(f"{run.run:{width}}  {models[run]:{model_width}}  {sizes}{note}")
         own = [run for run in mine if run.shared_with is None]
-        lines.append(f"{'':{width}}  {len(own)} runs of its own, {sum(run.hours for run in own):.3g} hours")
+        lines.append(f"{'':{width}}  {len(own)} runs not counted before, {sum(run.hours for run in own):.3g} hours")
     own = [run for run in runs if run.shared_with is None]
     lacking = [run for run in own if not run.stored]
     lines.append(
         f"{preset}: {len(own)} runs, {sum(r.flops for r in own):.3g} FLOPs, {sum(r.hours for r in own):.3g} hours; "
         f"the store lacks {len(lacking)}, {sum(r.hours for r in lacking):.3g} hours"
     )
-    lines.append("tokens, FLOPs: at most; every sequence at its full length")
+    lines.append("tokens, FLOPs: upper limits, with every sequence at full length")
     lines.append(
         f"hours: FLOPs over {UTILISATION:.0%} of {device.rate / 1e9:,.0f} GFLOP/s, measured on {device.name}; "
-        "one run after the other, give or take a factor of two"
+        "one run after the other; may be wrong by a factor of two"
     )
     return "\n".join(lines)
 
 
 def _stack(attention: Sequence[str]) -> str:
-    """The mechanisms from the first layer to the last: ``2 diag, 2 norm``."""
+    """The mechanisms, first layer first: ``2 diag, 2 norm``."""
     return ", ".join(f"{len(list(layers))} {name}" for name, layers in groupby(attention))

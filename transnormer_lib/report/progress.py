@@ -1,13 +1,13 @@
-"""Progress on the terminal: one line per event, from several jobs at a time."""
+"""Progress on the terminal: one line per event, from several jobs at once."""
 
 import os
 import sys
 
 
 def say(line: str) -> None:
-    """Print a line in one write, so that those of other jobs do not run into it.
+    """Print a line in one write, so that lines of several jobs do not mix.
 
-    A reader who has left (``make report | head -1``) costs the line, not the job that prints it.
+    If nobody reads any more (``make report | head -1``), the job goes on without printing.
     """
     try:
         sys.stdout.write(line + "\n")

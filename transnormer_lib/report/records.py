@@ -1,4 +1,4 @@
-"""``reports/<preset>/records/<notebook>.json``: how a notebook's last run ended, and where and how it ran."""
+"""``reports/<preset>/records/<notebook>.json``: how a notebook's last run ended, and its run conditions."""
 
 import json
 from dataclasses import dataclass, field
@@ -9,17 +9,17 @@ from typing import Any, Literal
 from transnormer_lib.files import write_text
 from transnormer_lib.project import Project
 
-# "no data": it went as far as the real data that are on this machine allow.
+# "no data": stopped at real data that this machine does not have
 Status = Literal["ok", "failed", "interrupted", "no data"]
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write whole or not at all."""
+    """Write ``content`` atomically, with sorted keys."""
     write_text(path, json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
 def read_record(project: Project, preset: str, notebook: str) -> dict[str, Any] | None:
-    """None where there is no readable record."""
+    """The record, or None if there is none that can be read."""
     try:
         return json.loads((project.report_dir(preset) / "records" / f"{notebook}.json").read_text())
     except (OSError, ValueError):
@@ -33,19 +33,19 @@ class Outcome:
     preset: str
     notebook: str
     started: float  # seconds since 1970
-    circumstances: dict[str, Any]  # of ``provenance.environment.provenance``
+    conditions: dict[str, Any]  # of ``provenance.environment.provenance``
     status: Status = "failed"
-    error: str | None = None  # one line, unless ok
-    mistake: bool = False  # the error is the user's to put right
+    error: str | None = None  # one line unless ok
+    mistake: bool = False  # the user can put the error right
     parameters: dict[str, Any] = field(default_factory=dict)
-    digest: str | None = None  # of ``report.staleness``; None where it could not be computed
-    shown: dict[str, Any] = field(default_factory=dict)  # what the notebook itself told: ``report.evidence``
+    digest: str | None = None  # of ``report.staleness``; None if it could not be computed
+    shown: dict[str, Any] = field(default_factory=dict)  # provenance in the notebook's outputs: ``show.evidence``
     wall_seconds: float = 0.0
     peak_memory_bytes: int = 0  # of the kernel
 
 
 def write_record(project: Project, outcome: Outcome) -> dict[str, Any]:
-    """Write and return the record. One that is not ok keeps the last good one under ``last_good``."""
+    """Write and return the record. A record that is not ok keeps the last good one as ``last_good``."""
     before = read_record(project, outcome.preset, outcome.notebook) or {}
     record = {
         "notebook": outcome.notebook,
@@ -57,7 +57,7 @@ def write_record(project: Project, outcome: Outcome) -> dict[str, Any]:
         "digest": outcome.digest,
         "provenance": {
             **outcome.shown,
-            **outcome.circumstances,
+            **outcome.conditions,
             "seeds": outcome.parameters.get("seeds", outcome.parameters.get("seed")),
             "data": outcome.shown.get("data", {}),
             "started": datetime.fromtimestamp(outcome.started, UTC).isoformat(timespec="seconds"),

@@ -1,28 +1,29 @@
-"""The cells of an executed notebook as HTML: the one module of the report that imports nbconvert.
+"""The cells of an executed notebook as HTML; the only module that imports nbconvert.
 
-nbconvert's own page would load scripts and fonts from the network. Here only its ``basic`` template is
-used, inside a frame of ours: formulas become MathML, headings get anchors and are listed, code folds away,
-and each measurement's card is drawn anew from the ledger's verdict.
+nbconvert's own page would load scripts and fonts from the network, so only its ``basic`` template is used, inside our
+frame: formulas become MathML, headings get anchors, code is folded, and the claims of each cell are drawn again from
+the ledger's verdicts.
 """
 
 import copy
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import nbformat
+from markupsafe import Markup
 from nbconvert.exporters import HTMLExporter
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from traitlets.config import Config
 
 from transnormer_lib.ledger.measurements import MIME
-from transnormer_lib.report.notebook_page import split_title
-from transnormer_lib.show.cards import output_styles
+from transnormer_lib.report.notebooks import split_title
 from transnormer_lib.show.formulas import keep_punctuation, mathml
+from transnormer_lib.show.templating import output_styles, render
 
 _TEMPLATE = Path(__file__).parent / "templates" / "notebook.html.j2"
 _PRIORITY = [
@@ -42,22 +43,22 @@ class Heading:
 
     level: int
     anchor: str
-    html: str
+    html: Markup
 
 
 @dataclass(frozen=True)
 class NotebookHtml:
-    """The parts of a notebook's page."""
+    """The parts of a notebook's page; empty for a notebook that cannot be shown."""
 
-    lead: str  # what follows the title in the first cell
-    body: str
-    headings: list[Heading]
-    claims: set[str]  # claims whose card stands in the body
+    lead: str = ""  # Markup, as the body: what follows the title in the first cell
+    body: str = ""
+    headings: Sequence[Heading] = ()
+    claims: Collection[str] = frozenset()  # claims that the body shows
 
 
 @dataclass
 class _Contents:
-    """Headings in the order of the text, each with an anchor of its own."""
+    """The headings in the order of the text, each with its own anchor."""
 
     headings: list[Heading] = field(default_factory=list)
 
@@ -68,21 +69,20 @@ class _Contents:
         anchor, number = slug, 2
         while anchor in taken:
             anchor, number = f"{slug}-{number}", number + 1
-        self.headings.append(Heading(level, anchor, html))
+        self.headings.append(Heading(level, anchor, Markup(html)))
         return self.headings[-1]
 
 
 class _Renderer(IPythonRenderer):
-    """Markdown to HTML with formulas as MathML and headings entered in the contents."""
+    """Markdown to HTML with formulas as MathML; enters the headings in the contents."""
 
     def __init__(self, contents: _Contents) -> None:
         super().__init__(escape=False)
         self._contents = contents
 
     def heading(self, text: str, level: int, **attrs: Any) -> str:
-        level = max(level, 2)  # the page's title is its only heading of level 1
-        heading = self._contents.add(level, text)
-        return f'<h{level} id="{heading.anchor}">{text}</h{level}>\n'
+        heading = self._contents.add(max(level, 2), text)  # the page's title is its only heading of level 1
+        return render("report/templates/heading.html.j2", heading=heading) + "\n"
 
     def block_math(self, body: str) -> str:
         return mathml(body, display=True)
@@ -94,15 +94,13 @@ class _Renderer(IPythonRenderer):
         return mathml(rf"\begin{{{name}}}{body}\end{{{name}}}", display=True)
 
 
-Fold = Callable[[Sequence[str]], Mapping[str, str]]
+def notebook_html(
+    notebook: Mapping[str, Any], known: Collection[str], draw: Callable[[Sequence[str]], str]
+) -> NotebookHtml:
+    """Render a notebook, given as its JSON.
 
-
-def notebook_html(notebook: Mapping[str, Any], cards: Mapping[str, str], fold: Fold | None = None) -> NotebookHtml:
-    """Render a notebook, given as its JSON; ``cards`` holds the card of each claim it may have measured.
-
-    ``fold`` gets the claims of one cell and may put something else in place of some of their cards.
-
-    Raises MathError for a formula that cannot be shown.
+    ``known`` are the claims that it may have measured; ``draw`` makes the HTML of those of one output. Raises MathError
+    for a formula that cannot be shown.
     """
     contents = _Contents()
 
@@ -112,7 +110,7 @@ def notebook_html(notebook: Mapping[str, Any], cards: Mapping[str, str], fold: F
     content = copy.deepcopy(dict(notebook))
     lead = _take_lead(content)
     lead_html = to_html(lead) if lead.strip() else ""
-    drawn = _draw_cards(content, cards, fold)
+    drawn = _draw_claims(content, known, draw)
     exporter = HTMLExporter(
         config=Config({"NbConvertBase": {"display_data_priority": _PRIORITY}}),
         template_name="basic",
@@ -120,12 +118,13 @@ def notebook_html(notebook: Mapping[str, Any], cards: Mapping[str, str], fold: F
     )
     exporter.register_filter("markdown2html", to_html)
     body, _ = exporter.from_notebook_node(nbformat.reads(json.dumps(content), as_version=4))
-    body = body.replace(output_styles(), "")
-    return NotebookHtml(lead_html, body.strip(), [h for h in contents.headings if h.level <= 3], drawn)
+    body = body.replace(output_styles(), "").strip()
+    headings = [heading for heading in contents.headings if heading.level <= 3]
+    return NotebookHtml(Markup(lead_html), Markup(body), headings, drawn)
 
 
 def _take_lead(notebook: dict[str, Any]) -> str:
-    """Take the title out of the notebook, and the lead: what follows it up to the next heading."""
+    """Remove the title and the lead, the text between it and the next heading, and return the lead."""
     cells = notebook["cells"]
     if not cells or cells[0]["cell_type"] != "markdown":
         return ""
@@ -139,14 +138,18 @@ def _take_lead(notebook: dict[str, Any]) -> str:
     return rest[:end]
 
 
-def _draw_cards(notebook: dict[str, Any], cards: Mapping[str, str], fold: Fold | None) -> set[str]:
+def _draw_claims(notebook: dict[str, Any], known: Collection[str], draw: Callable[[Sequence[str]], str]) -> set[str]:
+    """Replace the outputs that carry measurements, in place; returns the claims that they show."""
     drawn: set[str] = set()
     for cell in notebook["cells"]:
-        found = [(output, output.get("data", {}).get(MIME, {}).get("claim")) for output in cell.get("outputs", ())]
-        found = [(output, claim) for output, claim in found if claim in cards]
-        instead = fold([claim for _, claim in found if claim not in drawn]) if fold else {}
-        for output, claim in found:
-            # A claim measured twice keeps one card: an anchor exists once.
-            output["data"] = {"text/html": "" if claim in drawn else instead.get(claim, cards[claim])}
-            drawn.add(claim)
+        for output in cell.get("outputs", ()):
+            found = output.get("data", {}).get(MIME)
+            if found is None:
+                continue
+            listed = found if isinstance(found, list) else []  # else the ledger cannot judge it, and the page says so
+            names = dict.fromkeys(str(measurement.get("claim")) for measurement in listed)
+            # A claim that was measured twice is shown once: an anchor exists once.
+            shown = [name for name in names if name in known and name not in drawn]
+            output["data"] = {"text/html": draw(shown) if shown else ""}
+            drawn.update(shown)
     return drawn

@@ -1,9 +1,8 @@
-"""Train some runs of the studies: one job of Snakemake, or of a cluster, before the notebooks read them.
+"""Train some runs of the studies: one job of Snakemake, before the notebooks read the runs.
 
 ``python -m transnormer_lib.report.share --preset quick 03_attention_dilution:4 04_autoregressive_lm:20`` trains these
-runs, counted from 0 in the order of each notebook's study. Runs that the store already holds cost nothing. A run that
-diverges is a result like any other: its record says so, and the notebook reports it. One that cannot be made costs only
-itself.
+runs, counted from 0 in the order of each notebook's study. Runs in the store are not trained again. A run that diverges
+is a result: its record says so and the notebook reports it. If a run cannot be trained, the others still are.
 """
 
 import argparse
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def train_runs(project: Project, preset: str, wanted: Sequence[tuple[str, int]], tracker: str | None = None) -> int:
-    """Put these runs, given as notebook and number, into the store, one after the other; returns the exit code.
+    """Train these runs, given as notebook and number, one after the other; returns the exit code.
 
-    A run that cannot be made is said in one line on standard error, and the next one is begun: 1 where data were
-    missing, a run stopped outside a band, or the one that it starts from did not finish; 2 where this machine or the
-    data do not allow a run. ``tracker`` as in :meth:`~transnormer_lib.training.store.RunStore.get`. Raises
-    :class:`UserMistake` for a run that there is not.
+    A run that cannot be trained is reported in one line on stderr, and the next one starts. Exit code 1: data were
+    missing, a loss left its band, or the run that it starts from did not finish; 2: this machine or the data do not
+    allow the run. ``tracker`` as in :meth:`~transnormer_lib.training.store.RunStore.get`. Raises :class:`UserMistake`
+    for a run that does not exist.
     """
     from transnormer_lib import studies
     from transnormer_lib.report.parameters import resolve
@@ -52,7 +51,7 @@ def train_runs(project: Project, preset: str, wanted: Sequence[tuple[str, int]],
 
 
 def _made(store: "RunStore", config: "RunConfig", tracker: str | None) -> tuple[str, str, int]:
-    """Train or find one run: (its status or "not made", why it cannot be used in one line, the exit code for it)."""
+    """Train or find one run: (its status or "not made", why it cannot be used, the exit code)."""
     from transnormer_lib.data.faults import DataFault, DataUnavailable
     from transnormer_lib.training.bands import explain
     from transnormer_lib.training.config import RunRefused
@@ -79,7 +78,7 @@ def _place(text: str) -> tuple[str, int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0: the runs are in the store; 1: one could not be made; 2: a user's mistake."""
+    """Exit code 0: the runs are in the store; 1: a run could not be trained; 2: a user's mistake."""
     parser = argparse.ArgumentParser(prog="python -m transnormer_lib.report.share", description=__doc__)
     parser.add_argument("--preset", required=True, help="the scale, a folder of params/")
     parser.add_argument("--root", type=Path, default=None, help="the project's folder (default: the current one)")
@@ -96,7 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(mistake, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("training interrupted; finished runs are kept, and the one under way goes on from here", file=sys.stderr)
+        print(
+            "training interrupted; finished runs are kept, the unfinished one has a checkpoint",
+            file=sys.stderr,
+        )
         return INTERRUPTED
     except Exception as problem:
         print(f"training: {type(problem).__name__}: {' '.join(str(problem).split())}", file=sys.stderr)

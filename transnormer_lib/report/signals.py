@@ -1,4 +1,4 @@
-"""Which signals ask a process to end, and how to finish something small before obeying."""
+"""The signals that ask a process to end, and how to finish a short step first."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def on_ending(handler: Callable[[int, FrameType | None], object]) -> None:
-    """Call ``handler`` when an end is asked for. What is ignored already, as under nohup, stays so."""
+    """Call ``handler`` on these signals. One that is ignored already, as under nohup, stays ignored."""
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
@@ -17,7 +17,7 @@ def on_ending(handler: Callable[[int, FrameType | None], object]) -> None:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Inside, Ctrl-C and its like are ignored: for writes that must not be cut off. Main thread only."""
+    """Ignore these signals inside the block, for writes that must not be cut off. Main thread only."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
     try:
         yield

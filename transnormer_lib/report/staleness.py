@@ -1,10 +1,9 @@
 """When is an executed notebook stale? When its digest changes.
 
-The digest covers the source of the notebook's code cells, its resolved parameters, and every project module
-that the code imports, directly or not, with the YAML that those modules own. Prose is not in it: edited
-markdown is copied into the executed notebook (:func:`refresh_markdown`) and costs a rendering only. Claims
-are not in it either: the ledger judges anew each time. Results that are committed, of other scales and of the
-kernels' benchmark, are in it.
+The digest covers the notebook's code cells, its resolved parameters, every project module that the code imports,
+directly or not, with the YAML files and templates of those modules, and the committed results that the notebook shows.
+It leaves out prose, which is copied into the executed notebook (:func:`refresh_markdown`), and claims, which the
+ledger judges again each time.
 """
 
 import hashlib
@@ -25,25 +24,26 @@ def code_cells(notebook: dict[str, Any]) -> list[str]:
 
 
 def _without_magics(source: str) -> str:
-    """Lines for IPython alone become comments, so that the rest parses as Python."""
+    """The source with IPython's magics as comments, so that it parses as Python."""
     return "\n".join("#" + line if line[:1] in "%!" else line for line in source.splitlines())
 
 
-def _owned_yaml(module: str) -> Iterable[Path]:
+def _owned_files(module: str) -> Iterable[Path]:
     """The data of a module: ``tables.py`` owns ``tables.yaml`` and every YAML in a folder ``tables`` beside or below.
 
-    A package owns the other YAML in it but the claims, which the ledger judges anew each time.
+    A package owns its templates and the other YAML files in it, except the claims.
     """
     path = path_of(module)
     if path.name != "__init__.py":
         files = path.parent.rglob("*.yaml")
         return [file for file in files if path.stem in (file.stem, *file.relative_to(path.parent).parts[:-1])]
     files = path.parent.glob("*.yaml")
-    return [file for file in files if file.name != claims.FILE and not file.with_suffix(".py").exists()]
+    own = [file for file in files if file.name != claims.FILE and not file.with_suffix(".py").exists()]
+    return [*own, *path.parent.glob("templates/*.j2")]
 
 
 def digest(project: Project, notebook: str, parameters: dict[str, Any]) -> str:
-    """Digest of all that the notebook's results depend on, apart from the machine and the installed versions.
+    """Digest of what the notebook's results depend on, except the machine and the installed versions.
 
     Raises :class:`UserMistake` for a code cell that is not Python.
     """
@@ -56,9 +56,9 @@ def digest(project: Project, notebook: str, parameters: dict[str, Any]) -> str:
             raise UserMistake(f"{notebook}: code cell {number}, line {error.lineno}: {error.msg}") from None
     modules = set(closure(start))
     data: dict[str, Any] = {
-        f"{module}/{file.name}": _sha256(file) for module in modules for file in _owned_yaml(module)
+        f"{module}/{file.name}": _sha256(file) for module in modules for file in _owned_files(module)
     }
-    # Committed results that the notebook can show: those kept of larger scales, and what its study reads.
+    # Committed results that the notebook shows: those of larger scales, and the files that its study reads.
     if kept.__name__ in modules and "scale" in parameters:
         data |= {f"kept/{found.preset}": vars(found) for found in kept.larger(parameters["scale"], notebook, project)}
     for pattern in studies.reads(notebook):
@@ -67,25 +67,29 @@ def digest(project: Project, notebook: str, parameters: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def _tags(cell: dict[str, Any]) -> list[str]:
+    return cell.get("metadata", {}).get("tags", [])
+
+
 def _sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def refresh_markdown(source: dict[str, Any], executed: dict[str, Any]) -> bool:
-    """Bring the prose of ``executed`` up to ``source``'s, in place; True if anything changed.
+    """Copy the prose of ``source`` into ``executed``; True if anything changed.
 
-    Code cells keep their outputs. Nothing happens where the code differs: then the notebook must run again.
+    Code cells keep their outputs. If the code differs nothing happens: the notebook must run again.
     """
-    tags = [cell.get("metadata", {}).get("tags", []) for cell in executed["cells"]]
-    injected = [c for c, t in zip(executed["cells"], tags, strict=True) if "injected-parameters" in t]
-    own = [c for c, t in zip(executed["cells"], tags, strict=True) if "injected-parameters" not in t]
+    injected, own = [], []
+    for cell in executed["cells"]:
+        (injected if "injected-parameters" in _tags(cell) else own).append(cell)
     if code_cells(source) != code_cells({"cells": own}):
         return False
     ran = iter([cell for cell in own if cell["cell_type"] == "code"])
     cells: list[dict[str, Any]] = []
     for cell in source["cells"]:
         cells.append(next(ran) if cell["cell_type"] == "code" else cell)
-        if "parameters" in cell.get("metadata", {}).get("tags", []):
+        if "parameters" in _tags(cell):
             cells += injected
 
     def text(cells: list[dict[str, Any]]) -> list[tuple[str, str]]:

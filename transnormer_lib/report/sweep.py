@@ -1,8 +1,8 @@
 """Train the runs of a preset as jobs of Snakemake, one per run: on this machine's cores, or on a cluster.
 
-Each job is ``python -m transnormer_lib.training`` on a YAML of its own, under ``torchrun`` where a run takes several
-processes; it may be ended at any time and goes on from its checkpoint when the sweep is started again. A run that
-others start from is a job that they wait for. The run store decides whether anything is trained.
+Each job is ``python -m transnormer_lib.training`` on its own YAML, under ``torchrun`` if a run takes several processes.
+It may be ended at any time and continues from its checkpoint when the sweep is started again. Runs that start from
+another run wait for its job. The run store decides whether anything is trained.
 """
 
 import json
@@ -33,13 +33,12 @@ def sweep(
     processes: int = 1,
     extra: Sequence[str] = (),
 ) -> int:
-    """Train what the store lacks of these notebooks' runs; ``pattern`` keeps those whose names it matches.
+    """Train the runs of these notebooks that the store lacks and whose names match ``pattern``.
 
-    ``processes`` is how many share each run, ``extra`` goes to Snakemake. Returns 0 where every run is in the store
-    afterwards, diverged ones included; 1 where one could not be made, which leaves the others to be made all the same;
-    130 after an interruption. Raises
-    :class:`UserMistake` for parameters that do not fit, a ``pattern`` that no run matches, or a sweep of the preset
-    that is under way.
+    ``processes`` share each run; ``extra`` goes to Snakemake. Returns 0 if every run is in the store afterwards,
+    diverged ones included; 1 if one could not be trained, the others being trained all the same; 130 after an
+    interruption. Raises :class:`UserMistake` for wrong parameters, a ``pattern`` that matches no run, or another sweep
+    of the preset that is running.
     """
     from filelock import FileLock, Timeout
 
@@ -49,33 +48,32 @@ def sweep(
         with FileLock(folder.with_name(".sweep.lock"), timeout=0):
             jobs, missing = _jobs(project, preset, notebooks, pattern)
             missing.tell()
-            say(f"sweep: {len(jobs)} runs to make")
+            say(f"sweep: {len(jobs)} runs to train")
             if not jobs:
                 return 1 if missing.reasons else 0
             plan_file = _write(project, preset, jobs, processes)
             code = snakemake(project, plan_file, "sweep", cores, extra, folder.with_name("sweep.log"))
     except Timeout:
-        raise UserMistake(f"preset={preset!r}: another sweep over it is under way") from None
+        raise UserMistake(f"preset={preset!r}: another sweep of it is running") from None
     except KeyboardInterrupt:
         return INTERRUPTED
     if code:
         log = folder.with_name("sweep.log").relative_to(project.root)
-        print(f"sweep: a run could not be made; see {log}", file=sys.stderr)
+        print(f"sweep: a run could not be trained; see {log}", file=sys.stderr)
     return 1 if code or missing.reasons else 0
 
 
 def _jobs(
     project: Project, preset: str, notebooks: Sequence[str], pattern: str | None
 ) -> "tuple[dict[str, tuple[RunConfig, list[str]]], MissingData]":
-    """The runs that the store lacks, by their name there, each with those of them that it starts from; and those
-    whose data are not here."""
+    """The runs to train, by their names in the store, each with the jobs it waits for; and the runs without data."""
     from transnormer_lib.training.store import RunStore
 
     store, missing, matched = RunStore(), MissingData("sweep"), False
     jobs: dict[str, tuple[RunConfig, list[str]]] = {}
 
     def add(config: "RunConfig") -> str | None:
-        """The name of the run's job, None where the store has the run or its data are not here."""
+        """The name of the run's job; None if the store has the run or its data are missing."""
         identity = missing.identity(config)
         if identity is None:
             return None
@@ -97,7 +95,7 @@ def _jobs(
 
 
 def _write(project: Project, preset: str, jobs: "dict[str, tuple[RunConfig, list[str]]]", processes: int) -> Any:
-    """A YAML per run and the workflow's plan, whose path is returned."""
+    """Write a YAML per run and the workflow's plan; returns the plan's path."""
     import yaml
 
     from transnormer_lib.training.store import default_root

@@ -1,4 +1,4 @@
-"""Train the runs of a preset that the store lacks, here and now, without running a notebook."""
+"""Train the runs of a preset that the store lacks, without Snakemake and without running a notebook."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def runs_of(project: Project, preset: str, notebook: str) -> "list[RunConfig]":
     """The runs of a notebook's study under a preset; [] without a study.
 
-    Raises :class:`UserMistake` for parameters that the notebook does not take or the study cannot use.
+    Raises :class:`UserMistake` for parameters that the notebook does not have or the study cannot use.
     """
     from transnormer_lib import studies
     from transnormer_lib.report.parameters import resolve
@@ -32,14 +32,14 @@ def runs_of(project: Project, preset: str, notebook: str) -> "list[RunConfig]":
 
 
 class MissingData:
-    """The runs of a list that cannot be made because their data are not here, or wrong; ``command`` tells of them."""
+    """Collects the runs whose data are missing or wrong, for ``command`` to report."""
 
     def __init__(self, command: str) -> None:
         self.command = command
         self.reasons: dict[str, list[str]] = {}  # reason → the names of the runs
 
     def identity(self, config: "RunConfig") -> str | None:
-        """The run's name in the store; None, and noted here, where its data cannot be read."""
+        """The run's name in the store; None, and noted here, if its data cannot be read."""
         from transnormer_lib.data.faults import DataFault, DataUnavailable
         from transnormer_lib.training.store import run_id
 
@@ -55,7 +55,7 @@ class MissingData:
         return None
 
     def tell(self) -> None:
-        """One line per reason, on standard error."""
+        """Report them on stderr, one line per reason."""
         for reason, names in self.reasons.items():
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             print(f"{self.command}: {names[0]}{more}: {reason}", file=sys.stderr)
@@ -69,18 +69,18 @@ def train_lacking(
     tracker: str | None = None,
     jobs: int = 1,
 ) -> int:
-    """Train what the store lacks of these notebooks' runs, ``jobs`` at a time, each in a process if there are several.
+    """Train the runs of these notebooks that the store lacks and whose names match ``pattern``, as file names do.
 
-    ``pattern`` keeps the runs whose names it matches (``*``, ``?``, ``[...]``). Returns the exit code: 0 also where a
-    run diverged, which is a result; 1 where one could not be made, for want of data for instance, or stopped outside a
-    band; 2 where this machine does not allow one. All others are made nevertheless. Raises :class:`UserMistake` for
-    parameters that do not fit, and for a ``pattern`` that no run matches.
+    ``jobs`` run at a time, each in its own process if there are several. Returns the exit code: 0, also if a run
+    diverged, which is a result; 1 if a run could not be trained, for lack of data for instance, or left its band; 2 if
+    this machine does not allow a run. The others are trained all the same. Raises :class:`UserMistake` for wrong
+    parameters and for a ``pattern`` that matches no run.
     """
     from transnormer_lib.report.share import train_runs
     from transnormer_lib.training.store import RunStore
 
     store, missing = RunStore(), MissingData("train")
-    places: dict[str, tuple[str, int]] = {}  # run → the first notebook that asks for it, and its number there
+    places: dict[str, tuple[str, int]] = {}  # run → the first notebook that needs it, and its number there
     lacking: dict[str, tuple[str, int]] = {}
     try:
         for notebook in notebooks:
@@ -95,7 +95,7 @@ def train_lacking(
         if pattern is not None and not places and not missing.reasons:
             raise UserMistake(f"run={pattern!r}: no run of preset {preset!r} has such a name")
         missing.tell()
-        say(f"train: {len(lacking)} of {len(places)} runs to make")
+        say(f"train: {len(lacking)} of {len(places)} runs to train")
         if jobs > 1 and len(lacking) > 1:
             code = _in_processes(project, preset, list(lacking.values()), tracker, jobs)
         else:
@@ -109,15 +109,15 @@ def train_lacking(
 def _in_processes(
     project: Project, preset: str, lacking: Sequence[tuple[str, int]], tracker: str | None, jobs: int
 ) -> int:
-    """One share of the runs per process; returns the largest exit code. An interruption ends all of them.
+    """Train a share of the runs in each process; returns the largest exit code. An interruption ends all of them.
 
-    A process that a signal ended, the system short of memory for instance, counts 128 and the signal's number.
+    The exit code of a process that a signal ended is 128 plus the signal's number.
     """
     command = [sys.executable, "-m", "transnormer_lib.report.share", "--root", str(project.root), "--preset", preset]
     command += ["--tracker", tracker] if tracker else []
     quiet = os.environ | {"TQDM_DISABLE": "1"}  # bars of several processes would overwrite each other
     processes = [
-        # A session of its own: the terminal's Ctrl-C comes to this process alone, which passes it on once.
+        # In its own session, so that only this process gets Ctrl-C from the terminal and passes it on once.
         subprocess.Popen([*command, *(f"{name}:{n}" for name, n in share)], env=quiet, start_new_session=True)
         for share in (lacking[first::jobs] for first in range(min(jobs, len(lacking))))
     ]
@@ -132,8 +132,6 @@ def _in_processes(
         raise
     for code in codes:
         if code < 0:
-            print(
-                f"train: a process was ended by {signal.Signals(-code).name}; some of its runs were not made",
-                file=sys.stderr,
-            )
+            name = signal.Signals(-code).name
+            print(f"train: {name} ended a process; some of its runs were not trained", file=sys.stderr)
     return max(128 - code if code < 0 else code for code in codes)

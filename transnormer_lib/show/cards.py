@@ -1,95 +1,57 @@
-"""How a claim looks: the verdict's badge, the card that a measurement displays, and its one line of text."""
+"""How claims look: a card for one, a table for several, one line of text for a console."""
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from html import escape
-from pathlib import Path
 from typing import Any
+
+from markupsafe import Markup
 
 from transnormer_lib.ledger.claims import Claim
 from transnormer_lib.ledger.values import shown
-from transnormer_lib.ledger.verdicts import FAILURES, SUCCESSES, Judgement
-from transnormer_lib.show.formulas import text_with_math
+from transnormer_lib.ledger.verdicts import FAILURES, Judgement
+from transnormer_lib.show.templating import output_styles, render
 
-# A sign beside the word and a border style in the style sheet: colour is never the only difference.
-_SIGNS = {
-    "verified": "✓",
-    "reproduced": "✓",
-    "refuted": "✗",
-    "not reproduced": "✗",
-    "trend": "↗",
-    "no trend": "→",
-    "undecided": "?",
-    "not run": "○",
-}
-PAPERS = {
-    "transnormer": "The Devil in Linear Transformer",
-    "linear-transformers": "Transformers are RNNs",
-    "gau": "GAU-based model",
-}
-_STYLES = Path(__file__).parent / "templates" / "outputs.css"
+Member = tuple[Claim, Judgement]
+
+_FOLDED = 4  # claims not run for one reason: from this many on they are one row
 
 
-@lru_cache(maxsize=1)
-def output_styles() -> str:
-    """The style element that outputs carry, so that they look right in JupyterLab; a page holds it once."""
-    return f'<style class="tn-outputs">{_STYLES.read_text(encoding="utf-8").strip()}</style>'
+def claims_html(members: Sequence[Member], *, standalone: bool) -> Markup:
+    """What one cell measured: a card for one claim, a table for several; ``standalone`` adds the style sheet."""
+    views = [view(claim, judgement) for claim, judgement in members]
+    reasons: dict[str, list[dict[str, Any]]] = {}
+    for one in views:
+        if one["verdict"] == "not run":
+            reasons.setdefault(one["reason"], []).append(one)
+    not_run = {reason: claims for reason, claims in reasons.items() if len(claims) >= _FOLDED}
+    return render(
+        "show/templates/claims.html.j2",
+        styles=output_styles() if standalone else "",
+        card=views[0] if len(views) == 1 else None,
+        rows=[one for one in views if one["verdict"] != "not run" or one["reason"] not in not_run],
+        not_run=list(not_run.items()),
+    )
 
 
-def tone(verdict: str) -> str:
-    """The verdict's class of colour: good, bad, or open."""
-    return "good" if verdict in SUCCESSES else "bad" if verdict in FAILURES else "open"
-
-
-def badge(verdict: str) -> str:
-    """The verdict as a small mark with sign and word."""
-    sign = _SIGNS[verdict]
-    mark = f'<span aria-hidden="true">{sign}</span>'
-    return f'<span class="tn-verdict tn-{tone(verdict)}">{mark} {escape(verdict)}</span>'
+def view(claim: Claim, judgement: Judgement) -> dict[str, Any]:
+    """A judged claim as texts for the templates. ``statement`` may hold ``$math$``."""
+    return {
+        "id": claim.id,
+        "locus": claim.locus,
+        "statement": claim.statement,
+        "verdict": judgement.verdict,
+        "published": published_text(claim),
+        "ours": _short(claim, judgement),
+        "values": _values(claim, judgement),
+        "reason": _sentence(judgement.reason) if judgement.reason else None,
+        "evidence": _evidence(judgement),
+    }
 
 
 def claim_line(claim: Claim, judgement: Judgement) -> str:
     """The claim in one line of text, for consoles."""
-    parts = [f"{claim.locus} ({claim.id}): {judgement.verdict}"]
-    parts += [f"{label} {value}" for label, value in _values(claim, judgement)]
-    if judgement.reason:
-        parts.append(judgement.reason)
-    return "; ".join(parts)
-
-
-def claim_card(claim: Claim, judgement: Judgement, *, standalone: bool) -> str:
-    """The claim, the published value, ours and the verdict; ``standalone`` adds the style sheet."""
-    rows = "".join(
-        f"<div><dt>{escape(label)}</dt><dd>{escape(value)}</dd></div>" for label, value in _values(claim, judgement)
-    )
-    reason = f'<p class="tn-reason">{escape(_sentence(judgement.reason))}</p>' if judgement.reason else ""
-    attributes = f'class="tn-claim tn-{tone(judgement.verdict)}" id="claim-{claim.id}"'
-    return (
-        f'<section {attributes} aria-label="Claim {claim.id}">'
-        f"{output_styles() if standalone else ''}"
-        f'<p class="tn-head">{badge(judgement.verdict)} <span class="tn-locus">{escape(claim.locus)}</span> '
-        f'<code class="tn-id">{claim.id}</code></p>'
-        f'<p class="tn-statement">{text_with_math(claim.statement)}</p>'
-        f'<dl class="tn-values">{rows}</dl>{reason}{_evidence(judgement)}</section>'
-    )
-
-
-def not_run_list(members: Sequence[tuple[Claim, Judgement]]) -> str:
-    """Claims that were not run as one card, folded: by reason, a line each. Dozens of cards would bury the others."""
-    reasons: dict[str, str] = {}
-    for claim, judgement in members:
-        line = (
-            f'<li id="claim-{claim.id}"><span class="tn-locus">{escape(claim.locus)}</span> '
-            f"{text_with_math(claim.statement)} Published: {escape(published_text(claim))}. "
-            f'<code class="tn-id">{claim.id}</code></li>'
-        )
-        reason = judgement.reason or "no reason is given"
-        reasons[reason] = reasons.get(reason, "") + line
-    body = "".join(
-        f'<p class="tn-reason">{escape(_sentence(reason))}</p><ul>{lines}</ul>' for reason, lines in reasons.items()
-    )
-    summary = f'{badge("not run")} <span class="tn-locus">{len(members)} claims</span>'
-    return f'<section class="tn-claim tn-open"><details><summary>{summary}</summary>{body}</details></section>'
+    values = [f"{label} {value}" for label, value in _values(claim, judgement)]
+    reason = [judgement.reason] if judgement.reason else []
+    return "; ".join([f"{claim.locus} ({claim.id}): {judgement.verdict}", *values, *reason])
 
 
 def published_text(claim: Claim) -> str:
@@ -98,24 +60,8 @@ def published_text(claim: Claim) -> str:
     return text if claim.tolerance is None else f"{text} ± {shown(claim.tolerance)}"
 
 
-def measured_text(claim: Claim, judgement: Judgement) -> str:
-    """What was measured, short enough for a table's cell."""
-    ours = judgement.measured
-    if ours is None:
-        return shown(None)
-    if claim.kind == "theorem":
-        return "holds" if ours["holds"] else "does not hold"
-    if claim.kind == "ordering":
-        means = f"{_mean(ours['better'])} against {_mean(ours['worse'])}"
-        if judgement.interval is None:
-            return means
-        low, high = judgement.interval
-        return f"{means}; ahead by {shown(low)} to {shown(high)}"
-    return shown(ours)
-
-
 def tried_text(claim: Claim, judgement: Judgement) -> str | None:
-    """What was tried on a claim that failed: how far was searched, over how many seeds."""
+    """How far a claim that failed was searched, or over how many seeds it was measured."""
     if judgement.verdict not in FAILURES:
         return None
     if claim.kind == "theorem" and isinstance(judgement.measured, Mapping):
@@ -128,21 +74,35 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
-def _values(claim: Claim, judgement: Judgement) -> list[tuple[str, str]]:
+def _short(claim: Claim, judgement: Judgement) -> str:
+    """What was measured, short enough for a table's cell."""
     ours = judgement.measured
-    return [("published", published_text(claim)), *([] if ours is None else _ours(claim, judgement, ours))]
-
-
-def _ours(claim: Claim, judgement: Judgement, ours: Any) -> list[tuple[str, str]]:
-    seeds = judgement.seeds or ()
+    if ours is None:
+        return shown(None)
     if claim.kind == "theorem":
-        rows = [
-            ("ours", "holds" if ours["holds"] else "does not hold"),
-            ("points searched", shown(ours["searched"])),
-        ]
+        return "holds" if ours["holds"] else "does not hold"
+    if claim.kind == "ordering":
+        means = f"{_mean(ours['better'], 4)} against {_mean(ours['worse'], 4)}"
+        if judgement.interval is None:
+            return means
+        low, high = judgement.interval
+        return f"{means}; ahead by {shown(low, 3)} to {shown(high, 3)}"
+    return shown(ours)
+
+
+def _values(claim: Claim, judgement: Judgement) -> list[tuple[str, str]]:
+    """Published value and measured ones, each with its label."""
+    ours, seeds = judgement.measured, judgement.seeds or ()
+    rows = [("published", published_text(claim))]
+    if ours is None:
+        return rows
+    if claim.kind == "theorem":
+        rows += [("ours", _short(claim, judgement)), ("points searched", shown(ours["searched"]))]
         return rows + ([("margin", shown(ours["margin"]))] if "margin" in ours else [])
     if claim.kind == "ordering":
-        rows = [(side, _spread(ours[side])) for side in ("better", "worse")]
+        for side in ("better", "worse"):
+            numbers = [float(value) for value in ours[side]]
+            rows.append((side, f"{_mean(numbers)} ({shown(min(numbers))} to {shown(max(numbers))})"))
         if judgement.interval:
             low, high = judgement.interval
             ahead = f"{shown(ours['difference'])}, 95% in [{shown(low)}, {shown(high)}], {len(seeds)} seeds"
@@ -150,30 +110,17 @@ def _ours(claim: Claim, judgement: Judgement, ours: Any) -> list[tuple[str, str]
         if "floor" in ours:
             rows.append((f"to beat: {ours['floor']['name']}", shown(ours["floor"]["value"])))
         return rows
-    text = shown(ours)
-    return [
-        (
-            "ours",
-            f"{text} (mean of {len(seeds)} seeds)" if claim.kind == "number" and len(seeds) > 1 else text,
-        )
-    ]
+    mean = f" (mean of {len(seeds)} seeds)" if claim.kind == "number" and len(seeds) > 1 else ""
+    return [*rows, ("ours", shown(ours) + mean)]
 
 
-def _spread(values: list[Any]) -> str:
-    numbers = [float(value) for value in values]
-    return f"{_mean(values)} ({shown(min(numbers))} to {shown(max(numbers))})"
+def _mean(values: Sequence[Any], digits: int = 5) -> str:
+    return shown(sum(float(value) for value in values) / len(values), digits)
 
 
-def _mean(values: list[Any]) -> str:
-    numbers = [float(value) for value in values]
-    return shown(sum(numbers) / len(numbers))
-
-
-def _evidence(judgement: Judgement) -> str:
-    if not isinstance(judgement.measured, Mapping):
-        return ""
-    for key, label in (("counter_example", "Counter-example"), ("tightest", "Tightest point found")):
-        if judgement.measured.get(key) is not None:
-            found = escape(shown(judgement.measured[key]))
-            return f"<details><summary>{label}</summary><p>{found}</p></details>"
-    return ""
+def _evidence(judgement: Judgement) -> tuple[str, str] | None:
+    if isinstance(judgement.measured, Mapping):
+        for key, label in (("counter_example", "Counter-example"), ("tightest", "Tightest point found")):
+            if judgement.measured.get(key) is not None:
+                return label, shown(judgement.measured[key])
+    return None

@@ -1,32 +1,47 @@
-"""Claims as a notebook shows them: each cell that measures claims ends with their cards.
+"""Claims as a notebook shows them: what a cell measured appears below it when the cell has ended.
 
 ``Claims`` is ``ledger.measurements.Measurements`` with a display. The output carries the measurements as JSON, so the
 executed notebook is the record that the ledger reads.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from transnormer_lib.ledger.claims import Claim
 from transnormer_lib.ledger.measurements import MIME, Measurements, Recorded, ipython_shell
-from transnormer_lib.show.cards import claim_card, claim_line
+from transnormer_lib.show.cards import claim_line, claims_html
 
 
 class Claims(Measurements):
-    """Records the measurements of one notebook and displays them."""
+    """Records the measurements of one notebook and displays those of a cell together."""
+
+    def __init__(self, notebook: str, scale: str, claims: Iterable[Claim] | None = None) -> None:
+        super().__init__(notebook, scale, claims)
+        self._pending: list[Recorded] = []
 
     def _record(self, claim: str, kind: str, fields: Mapping[str, Any]) -> Recorded:
         recorded = super()._record(claim, kind, fields)
-        if ipython_shell() is not None:
-            from IPython.display import display
-
-            display(bundle(recorded), raw=True)
+        shell = ipython_shell()
+        if shell is not None:
+            if not self._pending:
+                shell.events.register("post_execute", self._display)
+            self._pending.append(recorded)
         return recorded
 
+    def _display(self) -> None:
+        """Runs at the end of the cell, also of one that raised an exception; then waits for the next measurement."""
+        from IPython.display import display
 
-def bundle(recorded: Recorded) -> dict[str, Any]:
-    """What the notebook's output holds: the card, a line of text, the measurement as JSON."""
+        ipython_shell().events.unregister("post_execute", self._display)
+        recorded, self._pending = self._pending, []
+        display(bundle(recorded), raw=True)
+
+
+def bundle(recorded: Sequence[Recorded]) -> dict[str, Any]:
+    """The output of a cell: a card or a table, a line of text per claim, and the list of measurements as JSON."""
+    members = [(one.claim, one.judgement) for one in recorded]
     return {
-        "text/plain": claim_line(recorded.claim, recorded.judgement),
-        "text/html": claim_card(recorded.claim, recorded.judgement, standalone=True),
-        MIME: recorded.measurement,
+        "text/plain": "\n".join(claim_line(*member) for member in members),
+        "text/html": claims_html(members, standalone=True),
+        MIME: [one.measurement for one in recorded],
     }

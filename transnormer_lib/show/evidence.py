@@ -1,4 +1,4 @@
-"""What a notebook tells about its own circumstances: which data it read. The guard collects it into the record."""
+"""Which data a notebook read: displayed in its output, from where the guard copies it into the record."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ PROVENANCE_MIME = "application/vnd.transnormer.provenance+json"
 
 
 class DataShown:
-    """Fingerprints of data, displayed as one line and carried as JSON for the guard."""
+    """Fingerprints of data as one line of text, and as JSON for the guard."""
 
     def __init__(self, fingerprints: dict[str, str]) -> None:
         self.fingerprints = fingerprints
@@ -19,5 +19,5 @@ class DataShown:
 
 
 def data_read(**fingerprints: str) -> DataShown:
-    """Say which data a notebook read: ``name=sha256``. Let it be a cell's last expression."""
+    """Say which data a notebook read: ``name=sha256``, as a cell's last expression."""
     return DataShown(fingerprints)

@@ -1,23 +1,24 @@
-"""The house theme of every figure, and ``show``, which turns a figure into part of the page.
+"""The theme of every figure, and ``show``, which displays a figure with its caption.
 
-A mechanism keeps its colour, marker and line style from notebook to notebook (``STYLE``). A figure becomes
-an SVG inside the output, with a caption and a text alternative; the SVG recolours itself in dark mode and
-is the same bytes for the same figure.
+A mechanism has the same colour, marker and line style in every notebook (``STYLE``). A figure becomes an SVG inside
+the output, with a caption and a text alternative. The SVG recolours itself in dark mode, and the same figure always
+gives the same bytes.
 """
 
 import base64
 import io
 import re
 from collections.abc import Iterable, Mapping
-from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transnormer_lib.show.cards import output_styles
+from markupsafe import Markup
+
+from transnormer_lib.show.templating import output_styles, render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The palette of Okabe and Ito, which stays apart for colour-blind readers; its yellow is too pale for lines.
+# The palette of Okabe and Ito, which colour-blind readers can distinguish, without its yellow: too pale for lines.
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY, GREY, BLACK = "#CC79A7", "#56B4E9", "#7F7F7F", "#000000"
 PALETTE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, GREY)
@@ -94,14 +95,14 @@ _RC = {
 }
 _SVG_RC: dict[Any, Any] = {
     "svg.fonttype": "path",  # text as outlines: a page brings no fonts
-    "svg.hashsalt": "transnormer",  # element ids from the content, not from chance
+    "svg.hashsalt": "transnormer",  # element ids depend on the content alone
 }
-# Without these the file would say when and by what it was drawn.
+# Otherwise the file would hold the date and the version of matplotlib.
 _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 
 def theme() -> None:
-    """Make the house theme matplotlib's and seaborn's default in this process."""
+    """Make this theme the default of matplotlib and seaborn in this process."""
     import matplotlib as mpl
     import seaborn as sns
     from cycler import cycler
@@ -128,30 +129,25 @@ def by_mechanism(names: Iterable[str]) -> dict[str, Any]:
     }
 
 
-class Shown:
+class Shown(NamedTuple):
     """A figure as it is displayed: ``html`` is the figure element, ``svg`` the drawing."""
 
-    def __init__(self, html: str, svg: str, text: str) -> None:
-        self.html = html
-        self.svg = svg
-        self.text = text
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return {"text/html": output_styles() + self.html, "text/plain": self.text}
+    html: Markup
+    svg: str
 
 
 def show(fig: "Figure", *, caption: str, alt: str, name: str) -> None:
     """Display ``fig`` with its caption and text alternative under the anchor ``fig-NAME``, and close it.
 
-    ``caption`` says what the figure shows, ``alt`` what a reader who does not see it needs to know; neither
-    may be empty, and ``name`` is lower-case words joined by hyphens. Raises ValueError otherwise.
+    ``caption`` says what the figure shows, ``alt`` what a reader who cannot see it needs to know. Raises ValueError
+    if one of them is empty or ``name`` is not lower-case words joined by hyphens.
     """
     from IPython.display import display
     from matplotlib import pyplot as plt
 
-    shown = element(fig, caption=caption, alt=alt, name=name)
-    plt.close(fig)  # or the inline backend shows it a second time
-    display(shown._repr_mimebundle_(), raw=True)
+    html = output_styles() + element(fig, caption=caption, alt=alt, name=name).html
+    plt.close(fig)  # otherwise the inline backend shows it a second time
+    display({"text/html": html, "text/plain": f"Figure {name}: {caption}"}, raw=True)
 
 
 def element(fig: "Figure", *, caption: str, alt: str, name: str) -> Shown:
@@ -163,14 +159,8 @@ def element(fig: "Figure", *, caption: str, alt: str, name: str) -> Shown:
         raise ValueError(f"name={name!r}: must be lower-case words joined by hyphens")
     svg = adaptive_svg(fig)
     source = base64.b64encode(svg.encode()).decode("ascii")
-    width, height = _pixels(svg)
-    html = (
-        f'<figure class="tn-figure" id="fig-{name}">'
-        f'<img alt="{escape(alt)}" width="{width}" height="{height}" '
-        f'src="data:image/svg+xml;base64,{source}">'
-        f"<figcaption>{escape(caption)}</figcaption></figure>"
-    )
-    return Shown(html, svg, f"Figure {name}: {caption}")
+    fields = {"name": name, "alt": alt, "caption": caption, "size": _pixels(svg), "source": source}
+    return Shown(render("show/templates/figure.html.j2", **fields), svg)
 
 
 def adaptive_svg(fig: "Figure") -> str:
@@ -181,8 +171,7 @@ def adaptive_svg(fig: "Figure") -> str:
     with mpl.rc_context(_SVG_RC):
         fig.savefig(buffer, format="svg", metadata=_NO_METADATA, bbox_inches="tight")
     svg = buffer.getvalue()
-    start = svg.index("<svg")
-    start = svg.index(">", start) + 1
+    start = svg.index(">", svg.index("<svg")) + 1
     return svg[:start] + _dark_style(svg) + svg[start:]
 
 
@@ -193,9 +182,8 @@ def _pixels(svg: str) -> tuple[int, int]:
     return round(float(size[1]) * 96 / 72), round(float(size[2]) * 96 / 72)
 
 
-# What a figure's own colours become on a dark ground. Dark inks turn light and the white ground turns dark,
-# each in the same step of lightness; the palette's colours keep their hue and gain light where they had too
-# little.
+# What a figure's colours become on a dark background. Dark and light swap; the palette's colours keep their hue and
+# become lighter where the contrast would be too low.
 _DARK_GROUND = "#161a20"
 _DARK = {
     "#ffffff": _DARK_GROUND,
@@ -209,19 +197,19 @@ _COLOUR = re.compile(r"(fill|stroke): (#[0-9a-f]{6})\b")
 
 
 def _dark_style(svg: str) -> str:
-    """One rule per colour of ``svg``; matplotlib writes colours inline, so the rules say !important."""
+    """One rule per colour of ``svg``. Matplotlib writes colours inline, hence ``!important``."""
     rules = []
     for prop, colour in sorted(set(_COLOUR.findall(svg))):
         dark = _DARK.get(colour) or _mirrored_grey(colour)
         if dark:
             rules.append(f'[style*="{prop}: {colour}"]{{{prop}:{dark} !important}}')
-    # Glyph outlines and some markers have no fill of their own and would stay black.
+    # Glyph outlines and some markers set no fill and would stay black.
     rules.append(f"svg{{background:{_DARK_GROUND};fill:#e8eaed}}")
     return f"<style>@media (prefers-color-scheme:dark){{{''.join(rules)}}}</style>"
 
 
 def _mirrored_grey(colour: str) -> str | None:
-    """A grey (axes, grids, shading) as far from the dark ground as it was from white; else None."""
+    """A grey as far from the dark background as it was from white; None for other colours."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     if max(red, green, blue) - min(red, green, blue) > 8:
         return None

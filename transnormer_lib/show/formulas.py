@@ -1,16 +1,16 @@
 r"""LaTeX formulas to MathML when a page is built, so that a page needs no script to show them.
 
-The converter passes what it does not know silently on: ``\foo`` becomes an identifier of that name, an
-unknown environment loses its frame, a missing brace is forgiven. Here each of these is an error that shows
-the formula.
+The converter silently accepts what it does not know: ``\foo`` becomes an identifier, an unknown environment loses its
+frame, a missing brace is ignored. Here each of these is an error that shows the formula.
 """
 
 import re
 from functools import lru_cache
-from html import escape
 from xml.etree import ElementTree
 
-# What the converter does not know, in terms of what it knows; its own numbering restarts in every formula.
+from markupsafe import Markup, escape
+
+# Environments that the converter does not know, as ones that it knows. Starred: it would number every formula (1).
 _ALIASES = {
     **dict.fromkeys(("align", "aligned", "split"), "align*"),
     **dict.fromkeys(("gather", "gather*", "gathered"), "matrix"),
@@ -21,15 +21,15 @@ _ENVIRONMENTS = frozenset(
     for name in ("align", "cases", "array", "matrix", "pmatrix", "bmatrix", "Bmatrix", "vmatrix", "Vmatrix")
     for star in ("", "*")
 )
-# The elements of a formula; anything else comes from markup that slipped through.
+# The elements of a formula; any other comes from markup inside it.
 _TAG = re.compile(
     r"math|menclose|mfrac|mi|mmultiscripts|mn|mo|mover|mpadded|mphantom|mprescripts|mroot|mrow|ms|mspace|msqrt"
     r"|mstyle|msub|msubsup|msup|mtable|mtd|mtext|mtr|munder|munderover|none|semantics"
 )
-# Signs that browsers space like relations and TeX does not: / | ‖ ∂.
+# Browsers space these signs like relations, TeX does not: / | ‖ ∂.
 _TIGHT = re.compile(r"<mo([^>]*)>(&#x(?:0002F|0007C|02016|02202);|[/|‖∂])</mo>")
 _FOLLOWED = re.compile(r'(<math [^>]*display="inline">(?:(?!</math>).)*</math>)([.,;:!?)\]’”]+)')
-# $...$ as Markdown cells and statements write it: no space inside the dollars, a dollar itself as \$.
+# $...$ as Markdown cells and statements write it: no space inside the dollars; \$ is a dollar sign.
 _INLINE = re.compile(r"(?<!\\)\$(?!\s)([^$]+?)(?<![\s\\])\$")
 
 
@@ -39,10 +39,9 @@ class MathError(ValueError):
 
 @lru_cache(maxsize=4096)
 def mathml(latex: str, *, display: bool = False) -> str:
-    r"""One formula, without its dollars, as a ``<math>`` element; ``display`` sets it on a line of its own.
+    """One formula, without its dollars, as a ``<math>`` element; ``display`` sets it on a line of its own.
 
-    Raises MathError for unknown macros and environments, unbalanced braces, and anything else that would be
-    shown wrongly.
+    Raises MathError for whatever would be shown wrongly, like an unknown macro or unbalanced braces.
     """
     from latex2mathml.converter import convert
 
@@ -60,17 +59,15 @@ def mathml(latex: str, *, display: bool = False) -> str:
     return _TIGHT.sub(r'<mo\1 lspace="0" rspace="0">\2</mo>', element)
 
 
-def text_with_math(text: str) -> str:
+def text_with_math(text: str) -> Markup:
     """Plain text as HTML: escaped, each ``$...$`` as MathML. Raises MathError for a bad formula."""
-    pieces = _INLINE.split(text)
-    html = "".join(
-        mathml(piece) if position % 2 else escape(piece.replace(r"\$", "$")) for position, piece in enumerate(pieces)
-    )
-    return keep_punctuation(html)
+    pieces = enumerate(_INLINE.split(text))
+    html = "".join(mathml(piece) if number % 2 else escape(piece.replace(r"\$", "$")) for number, piece in pieces)
+    return Markup(keep_punctuation(html))
 
 
 def keep_punctuation(html: str) -> str:
-    """Bind the sign that follows an inline formula to it: browsers would break the line between the two."""
+    """Keep an inline formula and the sign after it on one line."""
     return _FOLLOWED.sub(r'<span class="tn-together">\1\2</span>', html)
 
 

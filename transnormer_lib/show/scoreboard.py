@@ -1,48 +1,33 @@
 """The scoreboard inside a notebook: the verdicts of the last report, failures first.
 
-The ledger is built after the notebooks have run, so what a notebook shows while it runs is the report before. On the
-published page the slot is filled anew (:func:`refill`), so that page and ledger never disagree.
+A notebook runs before the ledger is built, so it shows the previous report's verdicts. The published page fills the
+scoreboard again (:func:`refill`), so page and ledger never disagree.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
+from markupsafe import Markup
+
 from transnormer_lib.ledger.judging import counts
-from transnormer_lib.ledger.verdicts import FAILURES, VERDICTS
+from transnormer_lib.ledger.verdicts import FAILURES
 from transnormer_lib.project import find_project
-from transnormer_lib.show.cards import badge, output_styles
-from transnormer_lib.show.formulas import text_with_math
+from transnormer_lib.show.templating import output_styles, render
 
 _SLOT = re.compile(r'<div class="tn-scoreboard">.*?</div><!-- scoreboard -->', re.DOTALL)
 
 
-def scoreboard_html(claims: Sequence[Mapping[str, Any]]) -> str:
-    """How many claims have each verdict, and every claim that failed; ``claims`` as they stand in claims.json."""
-    found = counts(claims)
-    rows = "".join(
-        f'<tr><th scope="row">{badge(verdict)}</th><td class="tn-number">{found[verdict]}</td></tr>'
-        for verdict in VERDICTS
-        if found[verdict]
-    )
-    failed = "".join(
-        f"<li>{badge(claim['verdict'])} <strong>{escape(claim['locus'])}</strong> "
-        f'<a href="{escape(claim["anchor"])}">{text_with_math(claim["statement"])}</a></li>'
-        for claim in claims
-        if claim["verdict"] in FAILURES
-    )
-    failures = f"<p>What failed:</p><ul>{failed}</ul>" if failed else ""
-    return (
-        '<div class="tn-scoreboard"><table><caption>Claims by verdict.</caption>'
-        f'<thead><tr><th scope="col">verdict</th><th scope="col">claims</th></tr></thead><tbody>{rows}</tbody></table>'
-        f"{failures}</div><!-- scoreboard -->"
-    )
+def scoreboard_html(claims: Sequence[Mapping[str, Any]], scale: str = "") -> Markup:
+    """How many claims have each verdict, and every claim that failed; ``claims`` as claims.json has them."""
+    found = {verdict: count for verdict, count in counts(claims).items() if count}
+    failed = [claim for claim in claims if claim["verdict"] in FAILURES]
+    return render("show/templates/scoreboard.html.j2", counts=found, failed=failed, scale=scale)
 
 
 def refill(notebook: dict[str, Any], claims: Sequence[Mapping[str, Any]]) -> None:
-    """Make the scoreboards in an executed notebook's outputs anew from ``claims``, in place."""
+    """Fill the scoreboards in an executed notebook's outputs again from ``claims``, in place."""
     for cell in notebook["cells"]:
         for output in cell.get("outputs", ()):
             data = output.get("data", {})
@@ -52,13 +37,10 @@ def refill(notebook: dict[str, Any], claims: Sequence[Mapping[str, Any]]) -> Non
 
 
 def show(scale: str) -> None:
-    """Display the scoreboard of the last report at ``scale``; without one, how to make it."""
+    """Display the scoreboard of the last report at ``scale``; without a report, the command that makes one."""
     from IPython.display import display
 
     path = find_project().report_dir(scale) / "claims.json"
-    if path.exists():
-        html = scoreboard_html(json.loads(path.read_text(encoding="utf-8")))
-    else:
-        hint = f"<p>No report yet: make report PRESET={escape(scale)}</p>"
-        html = f'<div class="tn-scoreboard">{hint}</div><!-- scoreboard -->'
-    display({"text/html": output_styles() + html, "text/plain": f"Scoreboard of {path}"}, raw=True)
+    claims = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    html = output_styles() + scoreboard_html(claims, scale)
+    display({"text/html": html, "text/plain": f"Scoreboard of {path}"}, raw=True)

@@ -1,33 +1,25 @@
-"""Tables of results as accessible HTML: caption, scoped headers, numbers aligned, everything escaped."""
+"""Tables of results as accessible HTML: caption, scoped headers, aligned numbers, escaped text."""
 
 import numbers
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from transnormer_lib.ledger.values import shown
-from transnormer_lib.show.cards import output_styles
-from transnormer_lib.show.formulas import text_with_math
+from transnormer_lib.show.templating import output_styles, render
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_LONG_TEXT = 40  # characters from which a column of text may wrap
+_LONG_TEXT = 40  # from this many characters on, a column of text may wrap
 
 
-def show_table(
-    rows: "pd.DataFrame | Iterable[Mapping[str, Any]]",
-    *,
-    caption: str,
-    published: Collection[str] = (),
-    math: Collection[str] = (),
-    note: str = "",
-    digits: int = 5,
-) -> None:
-    """Display ``rows``; see :func:`table_html`."""
+def show_table(rows: "pd.DataFrame | Iterable[Mapping[str, Any]]", *, caption: str, **options: Any) -> None:
+    """Display ``rows``; the options are those of :func:`table_html`."""
     from IPython.display import display
 
-    html = table_html(rows, caption=caption, published=published, math=math, note=note, digits=digits)
+    html = table_html(rows, caption=caption, **options)
     display({"text/html": output_styles() + html, "text/plain": f"Table: {caption}"}, raw=True)
 
 
@@ -39,37 +31,31 @@ def table_html(
     math: Collection[str] = (),
     note: str = "",
     digits: int = 5,
-) -> str:
+) -> Markup:
     """The rows of a frame, or mappings with the same keys, as a table; the first column heads its row.
 
-    ``published`` names the columns whose values are the paper's: they stand in italics beside ours. Numbers
-    show at most ``digits`` significant digits, those published all of theirs. ``caption``, ``note``,
-    headings and the columns named in ``math`` may hold ``$math$``; text from data belongs in none of these.
-    Raises ValueError for an empty caption, no rows, rows with different columns, or a published or math
-    column that does not exist.
+    ``published`` names the columns with the paper's values: they are set in italics and keep all their digits; other
+    numbers show at most ``digits`` significant ones. ``caption``, ``note``, headings and the columns named in ``math``
+    may hold ``$math$``, so they must not hold text from data. Raises ValueError for an empty caption, no rows, rows
+    with different columns, or a published or math column that does not exist.
     """
     if not caption.strip():
         raise ValueError(f"caption={caption!r}: must say something")
-    columns, records = _records(rows)
+    names, records = _records(rows)
     for argument, named in (("published", published), ("math", math)):
         for name in named:
-            if name not in columns:
-                raise ValueError(f"{argument}={name!r}: no such column; there are {', '.join(columns)}")
-    classes = {name: _classes([record[name] for record in records], name in published) for name in columns}
-    head = "".join(f'<th scope="col"{classes[name]}>{text_with_math(name)}</th>' for name in columns)
-    body = ""
-    for record in records:
-        texts = {name: shown(record[name], digits=8 if name in published else digits) for name in columns}
-        cells = [(text_with_math if name in math else escape)(text) for name, text in texts.items()]
-        first, *rest = zip(columns, cells, strict=True)
-        body += f'<tr><th scope="row"{classes[first[0]]}>{first[1]}</th>'
-        body += "".join(f"<td{classes[name]}>{cell}</td>" for name, cell in rest) + "</tr>"
-    below = f'<p class="tn-table-note">{text_with_math(note)}</p>' if note.strip() else ""
-    return (
-        f'<div class="tn-table" tabindex="0" role="group" aria-label="{escape(caption)}"><table>'
-        f"<caption>{text_with_math(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        f"{below}</div>"
-    )
+            if name not in names:
+                raise ValueError(f"{argument}={name!r}: no such column; there are {', '.join(names)}")
+    columns = [
+        {
+            "name": name,
+            "classes": _classes([record[name] for record in records], name in published),
+            "math": name in math,
+        }
+        for name in names
+    ]
+    texts = [[shown(record[name], digits=8 if name in published else digits) for name in names] for record in records]
+    return render("show/templates/table.html.j2", caption=caption, columns=columns, rows=texts, note=note.strip())
 
 
 def _classes(values: Sequence[Any], published: bool) -> str:
@@ -80,7 +66,7 @@ def _classes(values: Sequence[Any], published: bool) -> str:
         names.append("tn-text")
     if published:
         names.append("tn-published")
-    return f' class="{" ".join(names)}"' if names else ""
+    return " ".join(names)
 
 
 def _records(rows: Any) -> tuple[list[str], list[dict[str, Any]]]:
