@@ -1,10 +1,10 @@
-"""The published tables: internal arithmetic of the paper guards the transcription, and lookups are exact."""
+"""The published tables: the paper's own arithmetic checks the transcription, and lookups are exact."""
 
 from pathlib import Path
 
 import pytest
 
-from transnormer_lib.papers import tables
+from transnormer_lib.papers import catalogue, tables
 
 
 def test_tables_1_to_12_are_there_and_consistent() -> None:
@@ -27,7 +27,7 @@ def test_the_long_range_arena_averages_follow_from_their_columns() -> None:
         assert sum(scores) / 5 == pytest.approx(row["avg"], abs=0.006), row["model"]
 
 
-def test_the_default_structure_has_one_value_wherever_it_is_printed() -> None:
+def test_the_default_structure_has_the_same_value_in_every_table() -> None:
     for t1, row in (
         ("table_8", {"diag_layers": 6}),
         ("table_9", {"early": "DiagAttention"}),
@@ -56,14 +56,14 @@ def test_speeds_fall_with_length() -> None:
     ],
     ids=["column", "row", "ambiguous", "label"],
 )
-def test_a_lookup_that_does_not_fit_one_value_is_refused(column: str, labels: dict[str, str], named: str) -> None:
+def test_a_lookup_without_exactly_one_match_is_refused(column: str, labels: dict[str, str], named: str) -> None:
     with pytest.raises(ValueError, match="Table 1") as error:
         tables.load("transnormer", "table_1").value(column, **labels)
     assert named in str(error.value)
 
 
-def test_an_unknown_table_is_refused_naming_those_there_are() -> None:
-    with pytest.raises(ValueError, match=r"name='table_99': no such table; there are table_1, "):
+def test_an_unknown_table_is_refused_naming_the_nearest() -> None:
+    with pytest.raises(ValueError, match="name='table_99': no such table; did you mean 'table_"):
         tables.load("transnormer", "table_99")
 
 
@@ -78,10 +78,10 @@ def test_an_unknown_table_is_refused_naming_those_there_are() -> None:
     ],
     ids=["text", "gap", "short-row", "id", "direction"],
 )
-def test_a_broken_table_is_refused(tmp_path: Path, old: str, new: str, named: str) -> None:
-    text = (tables.FOLDER / "table_1.yaml").read_text()
+def test_an_invalid_table_is_refused(tmp_path: Path, old: str, new: str, named: str) -> None:
+    text = (catalogue.folder("transnormer") / "tables" / "table_1.yaml").read_text()
     assert old in text
     (tmp_path / "table_1.yaml").write_text(text.replace(old, new, 1))
     with pytest.raises(ValueError, match=r"table_1\.yaml") as error:
-        tables.load("transnormer", "table_1", tmp_path)
+        tables.read(tmp_path / "table_1.yaml", "transnormer")
     assert named in str(error.value)
