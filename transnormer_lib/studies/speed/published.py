@@ -51,9 +51,8 @@ def ratio_table(row: str) -> list[dict[str, Any]]:
     lines = []
     for other in (other for other in PUBLISHED if other != row):
         found = {f"{part} {n // 1024}K": ratio(row, other, n, part) for part in PARTS for n in LENGTHS}
-        shown: dict[str, str | None] = {"model": PUBLISHED[other]}
-        shown |= {cell: None if value is None else f"{value:.2f}" for cell, value in found.items()}
-        lines.append(shown)
+        shown: dict[str, Any] = {cell: None if value is None else f"{value:.2f}" for cell, value in found.items()}
+        lines.append({"model": PUBLISHED[other]} | shown)
     return lines
 
 

@@ -3,11 +3,11 @@
 import torch
 from torch import nn
 
-from transnormer_lib.choices import EpsPlacement
 from transnormer_lib.analysis.attention_gradients import Norm
 from transnormer_lib.analysis.bounds_norm import norm_score, published_constant, sharp_constant
 from transnormer_lib.attention.norm import NormConfig
 from transnormer_lib.attention.norms import rms_norm
+from transnormer_lib.choices import EpsPlacement
 from transnormer_lib.models.architectures import published
 from transnormer_lib.models.feed_forward import FFN, GLU
 from transnormer_lib.models.language_model import build_model
