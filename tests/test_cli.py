@@ -67,8 +67,8 @@ def root(tmp_path: Path) -> Path:
             "transnormer: preset='quick': has no report yet; run: transnormer report --preset quick",
         ),
         (["report", "--preset", "quikc"], "transnormer: preset='quikc': unknown; did you mean 'quick'?"),
-        (["report", "--only", "07"], "transnormer: only='07': no such notebook; there is: nothing"),
-        (["plan", "--only", "07"], "transnormer: only='07': no such notebook; there is: nothing"),
+        (["report", "--only", "07"], "transnormer: only='07': no such notebook; must be one of nothing"),
+        (["plan", "--only", "07"], "transnormer: only='07': no such notebook; must be one of nothing"),
         (["train", "--run", "*"], "transnormer: run='*': no run of preset 'quick' has such a name"),
         (
             ["train", "a.yaml", "--only", "03"],

@@ -126,7 +126,7 @@ def test_caption_and_alternative_are_shown_as_text() -> None:
 
 def test_the_element_is_a_figure_with_anchor_image_and_caption() -> None:
     drawn = shown(lines(), name="gradient-growth")
-    root = ElementTree.fromstring(re.sub(r"(<img[^>]*)>", r"\1/>", drawn.html))
+    root = ElementTree.fromstring(re.sub(r"(<img[^>]*)>", r"\1/>", str(drawn.html)))
     assert (root.tag, root.attrib["id"]) == ("figure", "fig-gradient-growth")
     image = root.find("img")
     assert image is not None
