@@ -1,4 +1,4 @@
-"""The register of discrepancies as data: every entry is complete, and a broken file is refused with one clear line."""
+"""The register of discrepancies as data: every entry is complete, and an invalid file is refused with a clear error."""
 
 import re
 from pathlib import Path
@@ -20,12 +20,12 @@ def test_every_entry_can_be_shown() -> None:
             assert not text or text_with_math(text)
 
 
-def test_every_subject_has_entries_and_the_register_keeps_their_order() -> None:
+def test_every_subject_has_entries_in_the_order_of_the_register() -> None:
     subjects = [entry.subject for entry in discrepancies.load("transnormer")]
     assert list(dict.fromkeys(subjects)) == SUBJECTS
 
 
-def test_what_the_released_code_does_names_its_repository_and_commit() -> None:
+def test_every_text_about_released_code_cites_a_repository_and_commit() -> None:
     for entry in discrepancies.load("transnormer"):
         assert not entry.released or CITED.search(entry.released), entry.id
 
@@ -33,17 +33,17 @@ def test_what_the_released_code_does_names_its_repository_and_commit() -> None:
 @pytest.mark.parametrize(
     "text", ["OpenNLPLab/lra, a later commit", "before 38fa81f", "OpenNLPLab/lra@main", "a@dd871ef"]
 )
-def test_what_has_no_repository_or_no_commit_is_no_citation(text: str) -> None:
+def test_a_text_without_repository_or_commit_is_not_a_citation(text: str) -> None:
     assert not CITED.search(text)
 
 
 @pytest.mark.parametrize("source", [settings.SCRIPTS, settings.SKYFORMER])
-def test_code_that_settings_are_read_from_is_cited_at_a_commit_and_has_settings(source: str) -> None:
+def test_settings_from_code_cite_a_commit(source: str) -> None:
     assert CITED.fullmatch(source)
     assert source in {one.source for one in settings.load("transnormer")}
 
 
-def test_every_source_of_settings_that_is_code_has_a_name() -> None:
+def test_every_source_of_settings_that_is_code_has_a_constant() -> None:
     assert {s.source for s in settings.load("transnormer") if "@" in s.source} == {settings.SCRIPTS, settings.SKYFORMER}
 
 
@@ -66,14 +66,14 @@ def test_every_claim_that_an_entry_names_is_in_the_ledger() -> None:
     ],
     ids=["twice", "twice-in-two-files", "no-flag", "both-flags", "unknown-field", "unknown-subject", "no-place"],
 )
-def test_a_broken_register_is_refused(tmp_path: Path, files: dict[str, str], message: str) -> None:
+def test_an_invalid_register_is_refused(tmp_path: Path, files: dict[str, str], message: str) -> None:
     for name, text in files.items():
         (tmp_path / f"{name}.yaml").write_text(text)
     with pytest.raises(ValueError, match=re.escape(message)):
         discrepancies.read(tmp_path, "gau", SUBJECTS)
 
 
-def test_a_setting_that_a_place_does_not_give_is_refused() -> None:
+def test_a_setting_without_a_value_at_its_source_is_refused() -> None:
     assert settings.said("transnormer", "Table 13", "autoregressive", "glu") == 2048
     with pytest.raises(ValueError, match=r"name='glu': Section 5\.1 gives no value of it for the autoregressive model"):
         settings.said("transnormer", "Section 5.1", "autoregressive", "glu")

@@ -1,4 +1,4 @@
-"""The published tables: internal arithmetic of the paper guards the transcription, and lookups are exact."""
+"""The published tables: the paper's own arithmetic checks the transcription, and lookups are exact."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def test_the_long_range_arena_averages_follow_from_their_columns() -> None:
         assert sum(scores) / 5 == pytest.approx(row["avg"], abs=0.006), row["model"]
 
 
-def test_the_default_structure_has_one_value_wherever_it_is_printed() -> None:
+def test_the_default_structure_has_the_same_value_in_every_table() -> None:
     for t1, row in (
         ("table_8", {"diag_layers": 6}),
         ("table_9", {"early": "DiagAttention"}),
@@ -56,7 +56,7 @@ def test_speeds_fall_with_length() -> None:
     ],
     ids=["column", "row", "ambiguous", "label"],
 )
-def test_a_lookup_that_does_not_fit_one_value_is_refused(column: str, labels: dict[str, str], named: str) -> None:
+def test_a_lookup_without_exactly_one_match_is_refused(column: str, labels: dict[str, str], named: str) -> None:
     with pytest.raises(ValueError, match="Table 1") as error:
         tables.load("transnormer", "table_1").value(column, **labels)
     assert named in str(error.value)

@@ -1,4 +1,4 @@
-"""The notebooks that read real data, run end to end on samples of them: what can be measured is, the rest says why."""
+"""The notebooks that read real data run end to end on samples; what cannot be measured says why."""
 
 import json
 import os
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def report(sample_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report's folder, made by the command with the samples as the data root and small parameter files."""
+    """The folder of a report on the samples, with small parameter files."""
     root = tmp_path_factory.mktemp("project")
     shutil.copytree(SAMPLES, root / "params" / "quick")
     shutil.copy(CHECKOUT / "Snakefile", root / "Snakefile")
@@ -39,7 +39,7 @@ def report(sample_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def claims_of(report: Path, notebook: str) -> list[dict[str, Any]]:
-    """The ledger's lines of one notebook."""
+    """The claims of one notebook."""
     return [claim for claim in json.loads((report / "claims.json").read_text()) if claim["notebook"] == notebook]
 
 
@@ -59,12 +59,12 @@ def test_every_claim_of_a_notebook_is_measured_or_says_why_not(report: Path, not
     assert all(claim["verdict"] != "not run" or claim["reason"] for claim in claims)
 
 
-def test_what_differs_from_the_published_data_is_said(report: Path) -> None:
+def test_differences_from_the_published_data_are_reported(report: Path) -> None:
     for notebook in NOTEBOOKS:
         assert "sample: " in (report / f"{notebook}.html").read_text(), notebook
 
 
-def test_data_that_are_absent_cost_the_claims_about_them_alone(report: Path) -> None:
+def test_absent_data_cost_only_the_claims_about_them(report: Path) -> None:
     lacking = {
         "06_glue": ("table-5-t2-mnli-mm", "validation_mismatched"),
         "07_lra": ("table-6-t2-retrieval", "OpenNLPLab/lra"),

@@ -80,7 +80,8 @@ def refresh_markdown(source: dict[str, Any], executed: dict[str, Any]) -> bool:
 
     Code cells keep their outputs. If the code differs nothing happens: the notebook must run again.
     """
-    injected, own = [], []
+    injected: list[dict[str, Any]] = []
+    own: list[dict[str, Any]] = []
     for cell in executed["cells"]:
         (injected if "injected-parameters" in _tags(cell) else own).append(cell)
     if code_cells(source) != code_cells({"cells": own}):

@@ -28,6 +28,6 @@ def test_every_run_and_every_printed_number_is_a_point() -> None:
     assert "1 of 2 diverged" in {text.get_text() for text in left.texts}
 
 
-def test_lines_of_another_table_are_refused() -> None:
+def test_lines_of_a_different_table_are_refused() -> None:
     with pytest.raises(ValueError, match="must have the lines of published="):
         draw.question(LOSSES, {"TransNormer": PUBLISHED["TransNormer"]}, {}, unit="bits")

@@ -1,4 +1,4 @@
-"""Tables 8 to 12: the rows that are trained, whom they are compared with, and what the sentences of Section 5.4 say."""
+"""Tables 8 to 12: the trained rows, their comparisons, and the sentences of Section 5.4."""
 
 import math
 from dataclasses import replace
@@ -37,7 +37,7 @@ each_table = pytest.mark.parametrize("table", published.QUESTIONS)
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 
-def test_every_row_is_trained_with_every_seed_and_is_a_model_of_its_own() -> None:
+def test_every_row_is_a_different_model_and_has_every_seed() -> None:
     configs = study.runs(PARAMETERS)
     assert len({config.name for config in configs}) == len(configs) == (2 * (len(EVERY) + 1) + 1) * 2
     models = [config.model for config in configs if config.seed == 0]
@@ -60,20 +60,20 @@ def test_every_row_is_trained_with_every_seed_and_is_a_model_of_its_own() -> Non
         ("wide", {"hidden"}),
     ],
 )
-def test_a_change_changes_what_it_says_and_nothing_else(variant: str, change: str, fields: set[str]) -> None:
+def test_a_change_changes_only_its_own_fields(variant: str, change: str, fields: set[str]) -> None:
     changed = differing(study.model(variant, PARAMETERS), study.model(f"{variant}-{change}", PARAMETERS))
     assert changed == fields
 
 
 @each_variant
-def test_the_wide_row_has_the_weights_of_the_parallel_one(variant: str) -> None:
+def test_the_wide_row_has_as_many_weights_as_the_parallel_row(variant: str) -> None:
     size = replace(PARAMETERS, dim=64, length=64)
     wide, parallel = (count_parameters(study.model(f"{variant}-{name}", size)) for name in ("wide", "parallel"))
     assert wide == pytest.approx(parallel, rel=0.005)
 
 
 @pytest.mark.parametrize("preset", ["quick", "paper"])
-def test_transnormer_itself_is_trained_once_for_notebook_05_and_for_this_one(preset: str) -> None:
+def test_transnormer_itself_shares_its_runs_with_notebook_05(preset: str) -> None:
     here = read(study.Parameters, resolve(PROJECT, preset, NOTEBOOK))
     there = read(bidirectional.Parameters, resolve(PROJECT, preset, "05_bidirectional_lm"))
     rows = [row for row in study.rows(here) if row in there.rows()]
@@ -115,12 +115,12 @@ def test_an_unknown_row_is_refused(rows: dict[str, list[str]], message: str) -> 
         study.runs(replace(PARAMETERS, rows=rows))
 
 
-def test_a_row_twice_is_refused() -> None:
+def test_a_duplicate_row_is_refused() -> None:
     with pytest.raises(ValueError, match="must differ from each other"):
         study.runs(replace(PARAMETERS, rows={"transnormer-t1": ("ffn", "ffn")}))
 
 
-def test_at_the_published_size_a_change_is_itself() -> None:
+def test_a_change_at_the_published_size_is_unchanged() -> None:
     full_size = replace(PARAMETERS, layers=12, block_size=64, length=512)
     for table in published.QUESTIONS:
         for line in published.lines(table):
@@ -146,7 +146,7 @@ def test_a_smaller_encoder_keeps_the_proportions(
     assert results.here(change, replace(PARAMETERS, layers=layers, block_size=block, length=length)) == expected
 
 
-def test_every_printed_number_and_every_order_has_its_claim_and_no_claim_is_left_over() -> None:
+def test_claims_match_the_printed_numbers_and_orders_one_to_one() -> None:
     known = {claim.id: claim for claim in claims.load() if claim.notebook == NOTEBOOK}
     compared = [c for table in published.QUESTIONS for c in published.comparisons(table)] + published.beyond()
     assert {c.claim for c in compared} == {name for name, claim in known.items() if claim.kind == "ordering"}
@@ -154,7 +154,7 @@ def test_every_printed_number_and_every_order_has_its_claim_and_no_claim_is_left
 
 
 @each_table
-def test_an_order_is_the_one_that_the_table_prints(table: str) -> None:
+def test_orders_are_those_of_the_tables(table: str) -> None:
     known = {claim.id: claim for claim in claims.load()}
     printed = {line.change: line.published for line in published.lines(table)}
     for c in published.comparisons(table):
@@ -163,7 +163,7 @@ def test_an_order_is_the_one_that_the_table_prints(table: str) -> None:
         assert (better or math.inf) < (worse or 0.0)
 
 
-def test_published_numbers_of_claims_are_the_tables() -> None:
+def test_published_numbers_of_claims_are_those_of_the_tables() -> None:
     known = {claim.id: claim for claim in claims.load()}
     lines = [line for table in published.QUESTIONS for line in published.lines(table)]
     for number in published.numbers():
@@ -171,7 +171,7 @@ def test_published_numbers_of_claims_are_the_tables() -> None:
         assert printed == {known[number.claim].published}
 
 
-def test_why_a_comparison_is_not_made() -> None:
+def test_a_missing_comparison_has_a_reason() -> None:
     two_layers = replace(PARAMETERS, layers=2, rows={"transnormer-t2": ("early-0",)})
     present = ["transnormer-t2", "transnormer-t2-early-0"]
 
@@ -185,7 +185,7 @@ def test_why_a_comparison_is_not_made() -> None:
     assert why("", "ffn").startswith("decided at night: the parameters ask for no run of transnormer-t2-ffn")
 
 
-def test_the_table_shows_ours_beside_the_paper_s_and_nothing_where_nothing_was_run() -> None:
+def test_the_table_shows_our_losses_beside_the_papers_and_none_without_runs() -> None:
     bits = {"transnormer-t2": [3.0, 3.2], "transnormer-t2-early-0": [3.5, math.inf]}
     first, *_ = results.loss_table("table_8", bits, PARAMETERS)
     assert first["encoder"] == "0 Diag, 4 Norm"
@@ -194,20 +194,20 @@ def test_the_table_shows_ours_beside_the_paper_s_and_nothing_where_nothing_was_r
     assert {bits for by in results.losses("table_9", {}, PARAMETERS).values() for bits in by.values()} == {()}
 
 
-def test_a_line_of_ours_stands_in_the_table_where_it_was_run() -> None:
+def test_our_own_lines_are_shown_only_if_they_were_run() -> None:
     bits = {"transnormer-t2": [3.0], "transnormer-t2-ffn-swish": [3.1]}
     shown = [line["encoder"] for line in results.loss_table("table_10", bits, PARAMETERS)]
     assert shown == ["FFN, GELU", "TransNormer", "FFN, swish"]
 
 
-def test_a_sentence_says_who_is_ahead() -> None:
+def test_a_sentence_says_which_model_is_ahead() -> None:
     bits = {"transnormer-t2": [3.0, 3.1, 3.2], "transnormer-t2-reversed": [3.5, 3.6, 3.71]}
     (line,) = results.conclusions("table_9", bits, PARAMETERS)
     assert line.startswith("T2, Norm first, then Diag, against T2 as it is: higher loss; +0.503 bits, 95% in [+0.489")
 
 
 def altered(monkeypatch: pytest.MonkeyPatch, table: str, row: int, value: float) -> None:
-    """The published table with another number for both variants in one row."""
+    """The published table with a changed number for both variants in one row."""
     original = tables.load("transnormer", table)
     rows = [[*cells[:-2], value, value] if number == row else cells for number, cells in enumerate(original.rows)]
     changed = original.model_copy(update={"rows": rows})
@@ -226,9 +226,9 @@ def altered(monkeypatch: pytest.MonkeyPatch, table: str, row: int, value: float)
         ("table_12", 0, 3.0, lambda: all(published.lower_than("table_12", "alternating").values())),
         ("table_12", 3, 9.0, lambda: all(len(values) == 1 for values in published.transnormer_rows().values())),
     ],
-    ids=["balanced", "alone", "order", "glu", "blocks", "in-turns", "same-model"],
+    ids=["balanced", "alone", "order", "glu", "blocks", "alternating", "same-model"],
 )
-def test_a_sentence_holds_of_the_printed_table_and_of_no_other(
+def test_a_sentence_is_true_of_the_printed_table_but_not_of_a_changed_one(
     monkeypatch: pytest.MonkeyPatch, table: str, row: int, value: float, sentence: Any
 ) -> None:
     assert sentence()
@@ -236,13 +236,13 @@ def test_a_sentence_holds_of_the_printed_table_and_of_no_other(
     assert not sentence()
 
 
-def test_side_by_side_doubles_attention_and_not_the_model() -> None:
+def test_the_parallel_form_doubles_attention_but_not_the_model() -> None:
     cost = structure.parallel_cost()
     assert cost["attention"] == 2.0
     assert 1.0 < cost["model"] < 1.5
 
 
-def test_a_layer_is_attention_and_glu_each_with_a_norm() -> None:
+def test_a_layer_has_attention_and_glu_each_with_a_norm() -> None:
     assert structure.layer_parts() == {
         "decoder": ["RMSNorm", "attention", "RMSNorm", "GLU"],
         "encoder": ["attention", "RMSNorm", "GLU", "RMSNorm"],
@@ -250,14 +250,14 @@ def test_a_layer_is_attention_and_glu_each_with_a_norm() -> None:
     assert structure.norm_attention_difference() < 1e-12
 
 
-def test_the_formula_of_norm_attention_is_not_that_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_norm_does_not_match_the_formula_of_norm_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     build = structure.build_attention
     monkeypatch.setattr(structure, "build_attention", lambda _, config: build("norm", {**config, "norm": "layer"}))
     assert structure.norm_attention_difference() > 1e-3
 
 
 @pytest.mark.parametrize("order", ["stages-reversed", "alternating", "parallel"])
-def test_the_stages_are_those_of_no_other_order(monkeypatch: pytest.MonkeyPatch, order: str) -> None:
+def test_no_other_arrangement_has_these_stages(monkeypatch: pytest.MonkeyPatch, order: str) -> None:
     from transnormer_lib.models import architectures
 
     drawn, published_model = structure.stages(), architectures.published
@@ -270,7 +270,7 @@ def test_a_larger_block_costs_a_little_more() -> None:
     assert 1.0 < structure.block_cost() < 1.02
 
 
-def test_a_table_without_a_number_supports_no_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_with_a_missing_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
     empty = [published.Line("", {"transnormer-t1": None, "transnormer-t2": 1.0})]
     empty.append(published.Line("ffn", dict.fromkeys(VARIANTS, 2.0)))
@@ -279,7 +279,7 @@ def test_a_table_without_a_number_supports_no_sentence(monkeypatch: pytest.Monke
         published.lower_than("table_10", "ffn")
 
 
-def test_a_number_that_is_met_keeps_the_order() -> None:
+def test_a_reproduced_number_keeps_the_order() -> None:
     known = {claim.id: claim for claim in claims.load()}
     lines = {line.change: line.published for table in published.QUESTIONS for line in published.lines(table)}
     for number in published.numbers():
@@ -289,7 +289,7 @@ def test_a_number_that_is_met_keeps_the_order() -> None:
         assert claim.tolerance <= abs(float(claim.published) - base) / 2 + 1e-9  # type: ignore[arg-type]
 
 
-def test_losses_are_given_by_row_in_the_order_of_the_seeds() -> None:
+def test_losses_are_grouped_by_row_in_the_order_of_the_seeds() -> None:
     parameters = replace(PARAMETERS, seeds=(1, 0))
     records = [
         {"status": "finished", "validation": [{"bits_per_token": float(n)}]} for n in range(len(study.runs(parameters)))

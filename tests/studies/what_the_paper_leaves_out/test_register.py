@@ -54,11 +54,11 @@ LN_2 = math.log(2)
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
 
-# --- what a check is confronted with instead of what it expects --------------------------------------------
+# --- falsified evidence --------------------------------------------
 
 
 def prints(table: str, column: str, value: float | None, **labels: Any) -> Mutation:
-    """A published table with one other number."""
+    """A published table with one number changed."""
 
     def mutate(patch: pytest.MonkeyPatch) -> None:
         real = tables.load
@@ -82,7 +82,7 @@ def prints(table: str, column: str, value: float | None, **labels: Any) -> Mutat
 
 
 def says(source: str, model: str, name: str, value: Any) -> Mutation:
-    """Another value of one setting at one place."""
+    """A different value of one setting at one source."""
 
     def mutate(patch: pytest.MonkeyPatch) -> None:
         assert settings.said("transnormer", source, model, name) != value  # type: ignore[arg-type]
@@ -93,12 +93,12 @@ def says(source: str, model: str, name: str, value: Any) -> Mutation:
 
 
 def puts(owner: Any, name: str, value: Any) -> Mutation:
-    """Another function in place of one that a check calls."""
+    """A different function in place of one that a check calls."""
     return lambda patch: patch.setattr(owner, name, value)
 
 
 def builds(change: Mapping[str, Any], mechanism: str | None = None, instead: str | None = None) -> Mutation:
-    """Mechanisms with other options than those that a check asks for, or another one altogether."""
+    """Mechanisms with other options than a check asks for, or a different mechanism."""
     real = attention.build
 
     def build(name: str, config: Mapping[str, Any]) -> Any:
@@ -135,7 +135,7 @@ class Absolute(nn.Module):
 
 
 def reports(**changed: Callable[[dict[str, float]], float]) -> Mutation:
-    """An evaluation that reports something else under one of its names."""
+    """An evaluation that reports a different value under one of its names."""
 
     def report(*args: Any) -> dict[str, float]:
         result = evaluate(*args)
@@ -145,20 +145,20 @@ def reports(**changed: Callable[[dict[str, float]], float]) -> Mutation:
 
 
 def enlarges(task: str, factor: float) -> Mutation:
-    """The parameters of the released T2 on one task of the arena, times a factor."""
+    """Multiplies the parameters of the released T2 on one task of the arena."""
     real = arena.parameters_of
     released = study.run(task, "transnormer-t2", 0, study.recipe_parameters("released", {}))
     return puts(arena, "parameters_of", lambda run: round(real(run) * (factor if run == released else 1)))
 
 
 def grown(real: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor, w: int) -> Tensor:
-    """The released blocks, a ragged last one twice as large as it should be."""
+    """The released blocks, but with an incomplete last block twice as large."""
     ragged, ours = q.shape[2] % w, cut_blocks(q, k, v, w)
     return torch.cat([ours[:, :, :-ragged], 2 * ours[:, :, -ragged:]], 2) if ragged else real(q, k, v, w)
 
 
 def changes_ablation(activation: str) -> Mutation:
-    """Table 10's FFN with another activation."""
+    """Table 10's FFN with a different activation."""
     return lambda patch: patch.setitem(
         ablations.FIELDS,
         "ffn",
@@ -269,7 +269,7 @@ MUTATIONS: dict[str, Mutation] = {
     "figure-2-what-is-averaged": puts(dilution, "neighbourhood_sizes", lambda _: torch.full((100,), 1 / 40)),
 }
 
-# More ways in which single statements of a check can be wrong.
+# More falsified evidence, for single statements of a check.
 FURTHER: dict[str, tuple[str, Mutation]] = {
     "a loss in bits": (
         "base-of-the-perplexity",
@@ -281,7 +281,7 @@ FURTHER: dict[str, tuple[str, Mutation]] = {
         prints("table_8", "t1", 7.5, diag_layers=12, norm_layers=0),
     ),
     "a perplexity below 3.7": ("base-of-the-perplexity", prints("table_11", "t2", 2.5, block_size=128)),
-    "turns that are stages": (
+    "stages instead of alternating layers": (
         "combination-of-attentions",
         puts(
             attention_checks,
@@ -291,13 +291,13 @@ FURTHER: dict[str, tuple[str, Mutation]] = {
             ),
         ),
     ),
-    "a norm alone where both should follow each other": (
+    "only NormAttention where both should follow each other": (
         "combination-of-attentions",
         puts(attention_checks, "tiny", lambda name, early=None, **fields: tiny(name, early=early and 0, **fields)),
     ),
     "half the size on Text": ("lra-configuration", enlarges("text", 0.5)),
-    "twice ten times on Image": ("lra-configuration", enlarges("image", 2.0)),
-    "features that help little": (
+    "twenty times the size on Image": ("lra-configuration", enlarges("image", 2.0)),
+    "features that make little difference": (
         "performer-features",
         builds({"features": 256}, "performer"),
     ),
@@ -331,30 +331,30 @@ def test_every_check_confirms_its_entry(entry: str) -> None:
     assert found.figures
 
 
-def test_there_is_a_mutation_for_every_check() -> None:
+def test_every_check_has_falsified_evidence() -> None:
     assert set(MUTATIONS) == set(ENTRIES)
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_a_check_fails_where_the_evidence_is_not_as_stated(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_fails_on_falsified_evidence(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTATIONS[entry](monkeypatch)
     assert not register.run(entry).confirmed
 
 
 @pytest.mark.parametrize("case", FURTHER)
-def test_a_check_fails_where_one_of_its_statements_does(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_fails_if_one_statement_fails(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     entry, mutation = FURTHER[case]
     mutation(monkeypatch)
     assert not register.run(entry).confirmed
 
 
-def test_a_check_gives_the_same_figures_twice() -> None:
+def test_figures_of_a_check_are_deterministic() -> None:
     for entry in ("lra-mean-over-padding", "performer-features", "listops-shortcuts", "attention-dropout"):
         first, second = (plain(register.run(entry).figures, entry) for _ in range(2))  # to six digits, as recorded
         assert first == second
 
 
-def test_an_entry_without_a_check_and_a_second_check_are_refused() -> None:
+def test_an_entry_has_exactly_one_check() -> None:
     with pytest.raises(ValueError, match="entry='none': has no check"):
         register.run("none")
     with pytest.raises(ValueError, match="entry='tokenizer': has a check already"):
@@ -364,7 +364,7 @@ def test_an_entry_without_a_check_and_a_second_check_are_refused() -> None:
 @pytest.mark.parametrize(
     ("shows", "error"), [({}, ValueError), ({"x": np.bool_(True)}, TypeError)], ids=["nothing", "no-bool"]
 )
-def test_a_check_that_asks_nothing_is_refused(shows: dict[str, Any], error: type[Exception]) -> None:
+def test_a_check_without_boolean_statements_is_refused(shows: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error, match="shows"):
         Found({}, shows)
 
@@ -377,7 +377,7 @@ def test_every_place_is_found_in_the_code(entry: str) -> None:
         assert place.first <= place.line < place.first + len(place.source)
 
 
-def test_a_place_is_the_line_that_holds_the_text(tmp_path: Path) -> None:
+def test_a_place_is_the_line_with_the_text(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(
         "x: int = 1\n\n\nclass A:\n    y = 2\n\n    def f(self):\n        z = 3\n        return z\n"
     )

@@ -1,4 +1,4 @@
-"""The trained choices of the register: what each pair differs in, and notebook 05's runs."""
+"""The trained choices of the register: how each pair differs, and which runs are notebook 05's."""
 
 from dataclasses import fields, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ QUICK = read(study.Parameters, resolve(PROJECT, "quick", OURS))
 
 
 @pytest.mark.parametrize("preset", PROJECT.presets)
-def test_all_but_the_comparisons_is_notebook_05s(preset: str) -> None:
+def test_all_parameters_except_the_comparisons_are_notebook_05s(preset: str) -> None:
     ours, base = (resolve(PROJECT, preset, notebook) for notebook in (OURS, BASE))
     assert {name: base[name] for name in ours if name != "comparisons"} == {
         name: value for name, value in ours.items() if name != "comparisons"
@@ -52,12 +52,12 @@ def test_quick_trains_no_more_than_twenty_new_runs() -> None:
         ("recipe", {"rotary", "activation", "norm_eps_placement", "attention_options", "attention_dropout"}),
     ],
 )
-def test_a_choice_changes_what_it_names_and_nothing_else(choice: str, changed: set[str]) -> None:
+def test_a_choice_changes_only_its_own_fields(choice: str, changed: set[str]) -> None:
     ours, other = (study.model(row, QUICK) for row in study.COMPARISONS[choice])
     assert {field.name for field in fields(ours) if getattr(ours, field.name) != getattr(other, field.name)} == changed
 
 
-def test_epsilon_outside_is_outside_in_every_norm_and_the_base_is_left_alone() -> None:
+def test_epsilon_outside_applies_to_every_norm_and_leaves_the_base_unchanged() -> None:
     base, other = (study.model(row, QUICK) for row in study.COMPARISONS["epsilon"])
     assert other.attention_options["norm"]["eps_placement"] == "outside"
     assert "eps_placement" not in base.attention_options["norm"]
@@ -74,13 +74,13 @@ def test_an_unknown_comparison_is_refused() -> None:
     [([1.1, 1.2, 1.3], True), ([0.9, 1.0, 1.1], True), ([0.9, 1.1, 1.2], False), ([1.0, 2.0, float("inf")], False)],
     ids=["worse", "better", "mixed", "diverged"],
 )
-def test_a_difference_is_distinguishable_where_its_interval_leaves_out_zero(other: list[float], apart: bool) -> None:
+def test_a_difference_is_distinguishable_if_its_interval_excludes_zero(other: list[float], apart: bool) -> None:
     trained = Trained("rotation", "a", "b", {"a": [1.0, 1.1, 1.21], "b": other})
     assert trained.distinguishable is apart
     assert ("not distinguishable" in trained.sentence() or "no interval" in trained.sentence()) is not apart
 
 
-def test_the_difference_is_the_other_choice_less_ours() -> None:
+def test_the_difference_is_the_other_choice_minus_ours() -> None:
     trained = Trained("rotation", "a", "b", {"a": [1.0, 1.0], "b": [1.5, 1.7]})
     assert trained.change is not None
     assert trained.change.mean == pytest.approx(0.6)

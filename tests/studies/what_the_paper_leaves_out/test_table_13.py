@@ -1,4 +1,4 @@
-"""Sizes of Table 13 from the counts of Tables 4 and 5: found where they fit, and none where nothing does."""
+"""Sizes of Table 13 from the counts of Tables 4 and 5: the size that fits, or None."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +22,7 @@ SIZES: dict[str, Callable[[], int | None]] = {
 
 
 def prints(patch: pytest.MonkeyPatch, change: Callable[[float], float]) -> None:
-    """Other counts in place of those of Tables 4 and 5."""
+    """Changed counts in Tables 4 and 5."""
     real = table_13.printed
     patch.setattr(table_13, "printed", lambda kind, method: change(real(kind, method)))
 
@@ -42,10 +42,9 @@ def test_sizes_are_found_without_what_table_13_prints(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("size", ["width", "layers", "FLASH layers", "GLU width"])
 @pytest.mark.parametrize("off", [0.3, -0.3])
-def test_a_count_that_no_value_gives_has_no_size(size: str, off: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    off = (
-        off / 50 if size == "GLU width" else off
-    )  # a unit of it adds 0.009 M, one of a width or a layer 0.7 M and more
+def test_a_count_between_two_sizes_has_no_size(size: str, off: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    if size == "GLU width":
+        off /= 50  # one unit adds 0.009 M; a step of the other sizes adds at least 0.7 M
     prints(monkeypatch, lambda millions: round(millions + off, 3))
     assert SIZES[size]() is None
 
@@ -57,7 +56,7 @@ def test_a_count_out_of_reach_has_no_size(size: str, millions: float, monkeypatc
     assert SIZES[size]() is None
 
 
-def test_a_width_is_looked_for_among_all_that_the_heads_divide(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_width_that_the_heads_divide_can_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds: tuple[Kind, ...] = ("decoder", "encoder")
     for kind, dim in zip(kinds, (520, 780), strict=True):
         count = count_parameters(replace(published("vanilla", kind), dim=dim, hidden=4 * dim))
@@ -69,14 +68,14 @@ def test_a_width_is_looked_for_among_all_that_the_heads_divide(monkeypatch: pyte
 @pytest.mark.parametrize(
     ("ours", "theirs", "fit"), [(124.695129, 124.7, True), (155.994, 156.0, False), (155.996, 156.0, True)]
 )
-def test_a_count_fits_where_it_rounds_to_the_printed_one(ours: float, theirs: float, fit: bool) -> None:
+def test_a_count_fits_if_it_rounds_to_the_printed_one(ours: float, theirs: float, fit: bool) -> None:
     assert table_13.fits(ours, theirs) is fit
 
 
 @pytest.mark.parametrize(("entries", "kind"), [(267_744, "words"), (50_265, "BPE"), (50_000, "unknown")])
-def test_a_vocabulary_is_told_by_its_size(entries: int, kind: str) -> None:
+def test_a_vocabulary_is_recognised_by_its_size(entries: int, kind: str) -> None:
     assert table_13.tokenizer(entries) == kind
 
 
-def test_a_size_that_nothing_fits_is_shown_as_such() -> None:
+def test_a_missing_size_is_shown_in_words() -> None:
     assert [table_13.shown(None), table_13.shown(512)] == ["no value fits", "512"]

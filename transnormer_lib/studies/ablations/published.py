@@ -140,7 +140,8 @@ def worse_alone() -> dict[str, bool]:
     """Whether both models with only one attention have a higher perplexity than every mixture in Table 8."""
     found = {}
     for name in ("t1", "t2"):
-        alone, mixed = [], []
+        alone: list[float] = []
+        mixed: list[float] = []
         for row in tables.load("transnormer", "table_8").records():
             (alone if 0 in (row["diag_layers"], row["norm_layers"]) else mixed).append(row[name])
         found[name] = min(alone) > max(mixed)

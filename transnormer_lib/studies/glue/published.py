@@ -41,8 +41,8 @@ def averages() -> list[dict[str, Any]]:
     for row in PUBLISHED:
         known = [value for value in scores(row).values() if value is not None]
         average = glue_average(scores(row))
-        rules = {"table_5": average.table_5, "plain": average.plain, "converged": math.fsum(known) / len(known)}
-        lines.append({"row": row, "printed": score(row, "avg")} | rules)
+        line: dict[str, Any] = {"row": row, "printed": score(row, "avg"), "table_5": average.table_5}
+        lines.append(line | {"plain": average.plain, "converged": math.fsum(known) / len(known)})
     return lines
 
 

@@ -217,7 +217,7 @@ def beside_table_5(results: Results) -> list[dict[str, Any]]:
         for row, values in results.scores(column).items():
             if row in PUBLISHED:
                 printed = published.score(row, column.name)
-                line = {"column": column.heading, "model": row, "ours": scores.cell(values)}
+                line: dict[str, Any] = {"column": column.heading, "model": row, "ours": scores.cell(values)}
                 lines.append(line | {"Table 5": "not converged" if printed is None else printed})
     return lines
 

@@ -51,7 +51,7 @@ def ratio_table(row: str) -> list[dict[str, Any]]:
     lines = []
     for other in (other for other in PUBLISHED if other != row):
         found = {f"{part} {n // 1024}K": ratio(row, other, n, part) for part in PARTS for n in LENGTHS}
-        shown = {cell: None if value is None else f"{value:.2f}" for cell, value in found.items()}
+        shown: dict[str, Any] = {cell: None if value is None else f"{value:.2f}" for cell, value in found.items()}
         lines.append({"model": PUBLISHED[other]} | shown)
     return lines
 
