@@ -5,7 +5,7 @@ import math
 import pytest
 
 from transnormer_lib.choices import VARIANTS
-from transnormer_lib.studies.bidirectional_lm.runs import PUBLISHED
+from transnormer_lib.studies.bidirectional_lm.published import PUBLISHED
 from transnormer_lib.studies.glue import published
 from transnormer_lib.studies.glue.average import COLUMNS
 

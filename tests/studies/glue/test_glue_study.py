@@ -13,7 +13,7 @@ from transnormer_lib import studies
 from transnormer_lib.data.faults import DataUnavailable
 from transnormer_lib.project import Project
 from transnormer_lib.report.parameters import resolve
-from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
+from transnormer_lib.studies.bidirectional_lm.published import PUBLISHED
 from transnormer_lib.studies.common.parameters import read
 from transnormer_lib.studies.glue import results as found
 from transnormer_lib.studies.glue import runs as study
@@ -85,7 +85,7 @@ def test_the_papers_scale_has_every_row_task_and_rate_of_the_paper() -> None:
     rates = {config.optimizer.learning_rate for config in runs}
     assert rates == {1e-5, 3e-5, 6e-5, 1e-4}
     rows = set(parameters_of("paper").rows())
-    assert rows >= set(bidirectional.PUBLISHED)
+    assert rows >= set(PUBLISHED)
     assert len(runs) == 6 * len(rows) * 3 * len(rates)
     (cola,) = {config.steps for config in runs if config.data.task_name == "cola"}
     assert cola == math.ceil(3 * 8551 / 32)

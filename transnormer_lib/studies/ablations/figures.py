@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from transnormer_lib.show.figures import GREY, STYLE
-from transnormer_lib.studies.common.row_points import row_points
+from transnormer_lib.studies.common.figures import row_points
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from transnormer_lib.models.config import ModelConfig
-from transnormer_lib.studies.bidirectional_lm.published import PIECES as PIECES  # for studies that import them here
-from transnormer_lib.studies.bidirectional_lm.published import PUBLISHED as PUBLISHED
 from transnormer_lib.studies.common import language_models
 from transnormer_lib.studies.common.language_models import RELEASED, grid
 from transnormer_lib.training.config import RunConfig

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from transnormer_lib.analysis.seeds import finished, mean
 from transnormer_lib.checks import nearest
 from transnormer_lib.show.figures import GREY, STYLE, Style
 from transnormer_lib.studies.common.language_models import RELEASED
-from transnormer_lib.studies.common.row_points import row_points
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +25,27 @@ def row_style(row: str) -> Style:
         raise ValueError(f"row={row!r}: has no style{nearest(name, STYLE)}")
     style = STYLE[name]
     return style if row == name else style._replace(label=f"{style.label}, released")
+
+
+def row_points(
+    axes: "Axes", height: float, values: Sequence[float], style: Style, *, hollow: bool = False, half: float = 0.28
+) -> None:
+    """Draw the values of one row at ``height``; a text at the right counts the infinite ones, the runs that diverged.
+
+    ``half`` is half the height of the mean's bar; ``hollow`` points are not filled.
+    """
+    finite = finished(values)
+    if finite:
+        axes.plot([min(finite), max(finite)], [height] * 2, color=style.colour, linewidth=1.2)
+        axes.plot([mean(finite)] * 2, [height - half, height + half], color=style.colour)
+        face = "none" if hollow else style.colour
+        levels = [height] * len(finite)
+        axes.plot(finite, levels, style.marker, color=style.colour, markerfacecolor=face, linestyle="none")
+    if lost := len(values) - len(finite):
+        side = axes.get_yaxis_transform()  # x in fractions of the panel, y in rows
+        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # over lines that cross the panel
+        said = f"{lost} of {len(values)} diverged"
+        axes.text(1.0, height, said, transform=side, ha="right", va="center", fontsize="small", bbox=ground)
 
 
 def losses(bits: Mapping[str, Sequence[float]], ngrams: Mapping[str, float], *, unit: str) -> "Figure":

@@ -8,7 +8,6 @@ from transnormer_lib.analysis import seeds
 from transnormer_lib.choices import VARIANTS
 from transnormer_lib.studies.common.language_models import released
 from transnormer_lib.studies.common.measured import Measured
-from transnormer_lib.studies.common.measured import by_row as by_row  # lra imports it from here
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.analysis.seeds import compared, finished, mean, spread
 from transnormer_lib.show.figures import BLACK, GREY, STYLE, Style
-from transnormer_lib.studies.common.figures import row_style
+from transnormer_lib.studies.common.figures import row_points, row_style
 from transnormer_lib.studies.common.language_models import RELEASED
-from transnormer_lib.studies.common.row_points import row_points
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

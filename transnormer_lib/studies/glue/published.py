@@ -8,7 +8,7 @@ from transnormer_lib.choices import VARIANTS
 from transnormer_lib.data import hub
 from transnormer_lib.data.tasks import task_definition
 from transnormer_lib.papers import tables
-from transnormer_lib.studies.bidirectional_lm.runs import PUBLISHED
+from transnormer_lib.studies.bidirectional_lm.published import PUBLISHED
 from transnormer_lib.studies.glue.average import COLUMNS, glue_average
 
 # Section 5.2 says that both variants beat every competing linear method on these columns.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.analysis.seeds import finished, mean
 from transnormer_lib.choices import VARIANTS
-from transnormer_lib.studies.bidirectional_lm.runs import PUBLISHED
+from transnormer_lib.studies.bidirectional_lm.published import PUBLISHED
 from transnormer_lib.studies.common import classification, language_models, scores
 from transnormer_lib.studies.common.classification import Absent
 from transnormer_lib.studies.common.measured import Measured, by_row

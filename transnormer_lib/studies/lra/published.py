@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from transnormer_lib.choices import VARIANTS
-from transnormer_lib.papers import tables
+from transnormer_lib.studies.common.published import number
 
 # Rows of Table 6 by our names.
 PUBLISHED = {
@@ -31,9 +31,7 @@ TASKS = ("text", "listops", "retrieval", "pathfinder", "image")
 
 def table_6(row: str, column: str) -> float:
     """What Table 6 prints for a row, by our name for it, in percent: a task, or ``avg``."""
-    value = tables.load("transnormer", "table_6").value(column, model=PUBLISHED[row])
-    assert isinstance(value, float)
-    return value
+    return number("table_6", column, model=PUBLISHED[row])
 
 
 def averages_off() -> dict[str, float]:
