@@ -1,6 +1,6 @@
 """Checks on NormAttention and DiagAttention: masks, padding, cost, and which tokens they see."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ def mask_after_softmax() -> Found:
     q, k, v = heads(2, _W, 8)
     other = k.clone()
     other[:, :, -1] *= 3  # only the last key changes, so all earlier outputs should stay
-    forms = {
+    forms: dict[str, Callable[..., torch.Tensor]] = {
         "released until 2022-06-13": released_forms.masked_after_softmax,
         "ours": build("diag", block_size=_W, causal=True),
     }

@@ -61,7 +61,7 @@ def tiny(name: str, **fields: Any) -> ModelConfig:
     return architecture(name, **{"kind": "encoder", **size, **fields})
 
 
-def arena_model(task: str, recipe: str, symbols: int = 16, **changes: Any) -> ModelConfig:
+def arena_model(task: str, recipe: recipes.Recipe, symbols: int = 16, **changes: Any) -> ModelConfig:
     """T2 for a task of the Long Range Arena; ``changes`` to the recipe's settings."""
     return recipes.model("transnormer-t2", recipes.setting(task, recipe, changes), recipe, symbols)
 

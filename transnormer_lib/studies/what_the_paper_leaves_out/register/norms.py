@@ -7,6 +7,7 @@ from transnormer_lib.analysis.attention_gradients import Norm
 from transnormer_lib.analysis.bounds_norm import norm_score, published_constant, sharp_constant
 from transnormer_lib.attention.norm import NormConfig
 from transnormer_lib.attention.norms import rms_norm
+from transnormer_lib.choices import EpsPlacement
 from transnormer_lib.models.architectures import published
 from transnormer_lib.models.feed_forward import FFN, GLU
 from transnormer_lib.models.language_model import build_model
@@ -29,7 +30,7 @@ from transnormer_lib.studies.what_the_paper_leaves_out.table_13 import MODELS
 @check("epsilon-outside-the-root")
 def epsilon_outside() -> Found:
     eps, d = 1e-8, 8
-    norms: dict[str, Norm] = {"inside": "rms", "outside": "rms-outside"}
+    norms: dict[EpsPlacement, Norm] = {"inside": "rms", "outside": "rms-outside"}
     reached = {where: at_worst(norm_score(norm, "published", eps), n=4, d=d) for where, norm in norms.items()}
     small = torch.full((1, d), 1e-4, dtype=torch.float64)
     return Found(
