@@ -143,8 +143,8 @@ def worse_alone() -> dict[str, bool]:
         alone: list[float] = []
         mixed: list[float] = []
         for row in tables.load("transnormer", "table_8").records():
-            (alone if 0 in (row["diag_layers"], row["norm_layers"]) else mixed).append(row[name])
-        found[name] = min(alone) > max(mixed)
+            by_mixing[0 not in (row["diag_layers"], row["norm_layers"])].append(row[name])
+        found[name] = min(by_mixing[False]) > max(by_mixing[True])
     return found
 
 

@@ -29,9 +29,9 @@ def zero_padded_blocks(q: Tensor, k: Tensor, v: Tensor, w: int) -> Tensor:
     return ((q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v).flatten(2, 3)[:, :, :n]
 
 
-def without_the_mask(attention: Attention, q: Tensor, k: Tensor, v: Tensor, padding_BN: Tensor) -> Tensor:
-    """Attention that accepts ``key_padding_mask`` and ignores it."""
-    return attention(q, k, v)
+def without_the_mask(attention: Attention, *tensors: Tensor) -> Tensor:
+    """Attention that accepts ``key_padding_mask`` and ignores it; ``tensors`` are q, k, v and the mask."""
+    return attention(*tensors[:3])
 
 
 def without_the_state(attention: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
