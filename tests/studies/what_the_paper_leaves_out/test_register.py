@@ -147,7 +147,7 @@ def reports(**changed: Callable[[dict[str, float]], float]) -> Mutation:
 def enlarges(task: str, factor: float) -> Mutation:
     """The parameters of the released T2 on one task of the arena, times a factor."""
     real = arena.parameters_of
-    released = study.run(task, "transnormer-t2", 0, {**arena._PARAMETERS, "recipe": "released"})
+    released = study.run(task, "transnormer-t2", 0, study.recipe_parameters("released", {}))
     return puts(arena, "parameters_of", lambda run: round(real(run) * (factor if run == released else 1)))
 
 
