@@ -8,28 +8,22 @@ and writes ``branch`` (reference or chunked form), ``flops`` and ``about``; for 
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from transnormer_lib.attention.interface import Mechanism, check_config, check_padding_mask
+from transnormer_lib.attention.interface import Mechanism, MechanismConfig, check_padding_mask
 from transnormer_lib.attention.recurrent import State, at_position, check_state
 
 
 @dataclass(frozen=True)
-class BlockConfig:
-    """The fields every block has. Raises ``ValueError("field=value: rule")``."""
-
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "strict": True}
-    causal_refusal: ClassVar[str] = ""  # why causal=True is refused, in half a sentence; empty if it is not
+class BlockConfig(MechanismConfig):
+    """The fields every block has."""
 
     dim: int  # D
     causal: bool = False  # a token sees itself and earlier tokens only
     impl: Literal["auto", "reference", "chunked"] = "auto"  # chunked, the fast form; reference is the specification
-
-    def __post_init__(self) -> None:
-        check_config(self)
 
 
 class AttentionBlock(Mechanism):

@@ -85,8 +85,6 @@ class DiagAttention(Attention):
         return o.transpose(1, 2)
 
     def kernel_refusal(self, dtype: torch.dtype, device: torch.device) -> str:
-        if reason := triton_forms.refusal(self.config.head_dim, dtype, device):
-            return reason
         if self.config.dropout and self.training:
             return "the kernel has no dropout"
         if self.config.block_size > 128:
@@ -103,11 +101,9 @@ class DiagAttention(Attention):
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         """The scores' softmax or ReLU, for whole sequences and for blocks: [..., n, n] for q, k [..., n, D]."""
-        q, k = self.rotated(q, k, period=self.config.block_size)
-        return self._matrix(q, k, allowed)
+        return self._matrix(*self.rotated(q, k, period=self.config.block_size), allowed)
 
     def _matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        """``attention_matrix`` of rotated queries and keys."""
         s = (q * self.config.head_dim**-0.5) @ k.mT
         if self.config.scores == "softmax":
             return masked_softmax(s, allowed)

@@ -58,7 +58,7 @@ def slope(name: str, phi_x: Tensor) -> Tensor | None:
 
 
 def feature_map(name: str) -> FeatureMap:
-    """The feature map called ``name``; ValueError naming the nearest one if there is none."""
+    """The feature map called ``name``; ValueError if there is none."""
     if name not in FEATURE_MAPS:
         raise ValueError(f"phi={name!r}: no such feature map{nearest(str(name), FEATURE_MAPS)}")
     return FEATURE_MAPS[name]

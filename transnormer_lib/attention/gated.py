@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transnormer_lib.attention.block import AttentionBlock, BlockConfig
 from transnormer_lib.attention.interface import without_autocast
 from transnormer_lib.attention.norms import widen
-from transnormer_lib.attention.recurrent import State, StateShapes, append, cache_of, cache_shapes
+from transnormer_lib.attention.recurrent import State, StateShapes, cache_of, cache_shapes
 from transnormer_lib.attention.rotary import Rotary
 from transnormer_lib.checks import check_count
 
@@ -186,14 +186,10 @@ class CachedBlock(GatedBlock):
     """Base of the gated blocks whose tokens see all earlier ones: the state is a cache of all keys and values."""
 
     def cache(self) -> StateShapes:
-        # One head: [B, 1, L, s] and [B, 1, L, e].
-        return {name: (1, *shape) for name, shape in cache_shapes(self.config.s, self.config.e).items()}
+        return cache_shapes(self.config.s, self.config.e)
 
     def remember(self, images: Images, v_BNE: Tensor) -> State:
-        return cache_of(images[1][:, None], v_BNE[:, None])
+        return cache_of(images[1], v_BNE)
 
-    @staticmethod
-    def append(state: State, k_B1S: Tensor, v_B1E: Tensor, position: int) -> tuple[State, Tensor, Tensor]:
-        """(the cache with one more token, all keys [B, position + 1, s], all values)."""
-        after, keys, values = append(state, k_B1S[:, None], v_B1E[:, None], position)
-        return after, keys[:, 0], values[:, 0]
+    def mix_flops(self, length: int) -> int:
+        return 2 * length * length * (self.config.s + self.config.e)

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from transnormer_lib.attention.gated import CachedBlock, GatedConfig, Images
 from transnormer_lib.attention.interface import About
-from transnormer_lib.attention.recurrent import State
+from transnormer_lib.attention.recurrent import State, append
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
 
@@ -59,7 +59,6 @@ class GAU(CachedBlock):
         title="GAU (softmax_plus)",
         time="N²·(s + e)",
         memory="N²",
-        memory_growth="quadratic",
         source="Liu, 2022, GAU-based Model, Sections 3.3 and 4.1",
         oracle="loops over tokens in plain Python; FLASH-pytorch's GAU for relu2-n2",
     )
@@ -130,11 +129,8 @@ class GAU(CachedBlock):
         c = matrix.sum(-1, keepdim=True).clamp(min=torch.finfo(matrix.dtype).tiny)  # c is zero if its row is
         return o / (c * n * self.config.s)
 
-    def mix_flops(self, length: int) -> int:
-        return 2 * length * length * (self.config.s + self.config.e)
-
     def mix_one(self, images: Images, v_B1E: Tensor, state: State, position: int) -> tuple[Tensor, State]:
-        after, keys, values = self.append(state, images[1], v_B1E, position)
+        after, keys, values = append(state, images[1], v_B1E, position)
         n = torch.tensor(position + 1.0, dtype=keys.dtype, device=keys.device)
         scores = (images[0] * self._factor(n)) @ keys.mT
         if self.config.normaliser.startswith("softmax"):

@@ -75,7 +75,6 @@ class InformerAttention(KeepsFloat32, Attention):
         title="Informer (ProbSparse)",
         time="N·ln N·D",
         memory="N·ln N",
-        memory_growth="linearithmic",
         source="Zhou et al., 2021, arXiv:2012.07436, Algorithm 1",
         oracle="transformers' InformerProbSparseAttention; Algorithm 1 in plain Python",
     )

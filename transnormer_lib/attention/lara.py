@@ -126,16 +126,11 @@ class Lara(Attention):
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k = self.rotated(widen(q), widen(k))
         root = self.config.head_dim**-0.5
-        means, is_landmark = segment_means(self.config.landmarks, key_padding_mask, q)
-        means = means[:, None]  # the same for all heads
+        means, columns, keys = segment_means(self.config.landmarks, key_padding_mask, q)
         q_BHCD, k_BHCD = means @ self.map_q(q), means @ self.map_k(k)
         mu = q_BHCD + k_BHCD
         omega = mu + self.noise_like(mu)
         # Sums leave out padding and missing landmarks; without a mask there are none.
-        columns = keys = None
-        if key_padding_mask is not None and is_landmark is not None:
-            columns = is_landmark[:, None, None, :]
-            keys = columns.mT & ~key_padding_mask[:, None, None, :]
         # The logarithms of ξ without ‖q_n‖², which is the same for all c and cancels.
         log_q_BHCN, log_k_BHCN, log_mu_BHCC = (root * (omega @ x.mT) for x in (q, k, mu))
         log_k_BHCN, log_mu_BHCC = (

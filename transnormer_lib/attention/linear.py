@@ -81,8 +81,6 @@ class UnscaledLinearAttention(Attention):
         return self.after_kernel(o.transpose(1, 2)).to(q.dtype)
 
     def kernel_refusal(self, dtype: torch.dtype, device: torch.device) -> str:
-        if reason := triton_forms.refusal(self.config.head_dim, dtype, device):
-            return reason
         if self.kernel_norm == "none" and dtype == torch.float16:
             return "a product that is not normalised may be more than float16 holds"
         return ""
@@ -95,14 +93,11 @@ class UnscaledLinearAttention(Attention):
             phi_k = phi_k.masked_fill(key_padding_mask[:, None, :, None], 0.0)
         return phi_q, phi_k
 
-    def scores(self, q: Tensor, k: Tensor, allowed: Tensor | None = None) -> Tensor:
-        """S of Eq. 6, s_ij = φ(q_i)·φ(k_j), of the rotated features; zero where ``allowed`` is False."""
+    def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
+        """S of Eq. 6, s_ij = φ(q_i)·φ(k_j), of the rotated features."""
         phi_q, phi_k = self.rotated(*self.features(q, k))
         s = phi_q @ phi_k.mT
         return s if allowed is None else s.masked_fill(~allowed, 0.0)
-
-    def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        return self.scores(q, k, allowed)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         if self.config.causal and self.rotary is None:
@@ -184,7 +179,7 @@ class LinearAttention(UnscaledLinearAttention):
         return ""
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        s = self.scores(q, k, allowed)
+        s = super().attention_matrix(q, k, allowed)
         if self.rotary is None:
             return scale_rows(s, self.config.denominator_floor)
         phi_q, phi_k = self.features(q, k)

@@ -34,7 +34,7 @@ class MultiHeadAttention(nn.Module):
 
         Raises ValueError for an x of another shape.
         """
-        return self._merged(self.attention(*self._heads(x), key_padding_mask))
+        return self.out_proj(self.attention(*self._heads(x), key_padding_mask).transpose(1, 2).flatten(2))
 
     def weights(self, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """The mechanism's weights [B, H, N, N] for x [B, N, dim], as ``Attention.weights``."""
@@ -54,9 +54,6 @@ class MultiHeadAttention(nn.Module):
         )
         return q, k, v
 
-    def _merged(self, o_BHND: Tensor) -> Tensor:
-        return self.out_proj(o_BHND.transpose(1, 2).flatten(2))
-
     def initial_state(
         self, batch: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> State:
@@ -67,7 +64,7 @@ class MultiHeadAttention(nn.Module):
     def prefill(self, x_BND: Tensor) -> tuple[Tensor, State]:
         """(y [B, N, dim], the state after the last token) for x [B, N, dim], as ``Attention.prefill``."""
         o_BHND, state = self.attention.prefill(*self._heads(x_BND))
-        return self._merged(o_BHND), state
+        return self.out_proj(o_BHND.transpose(1, 2).flatten(2)), state
 
     @torch.no_grad()
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:

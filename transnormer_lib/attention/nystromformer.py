@@ -111,14 +111,9 @@ class Nystromformer(Attention):
         q, k = self.rotated(widen(q), widen(k))
         v = widen(v)
         q, k = q * self.config.head_dim**-0.25, k * self.config.head_dim**-0.25
-        means, is_landmark = landmarks.segment_means(self.config.landmarks, key_padding_mask, q)
-        means = means[:, None]  # the same for all heads
+        means, columns, keys = landmarks.segment_means(self.config.landmarks, key_padding_mask, q)
         q_BHMD, k_BHMD = means @ q, means @ k
-        columns = both = keys = None
-        if key_padding_mask is not None and is_landmark is not None:
-            columns = is_landmark[:, None, None, :]
-            both, keys = columns & columns.mT, columns.mT & ~key_padding_mask[:, None, None, :]
-        a = masked_softmax(q_BHMD @ k_BHMD.mT, both)
+        a = masked_softmax(q_BHMD @ k_BHMD.mT, None if columns is None else columns & columns.mT)
         bound = landmarks.column_norm(a) * landmarks.row_norm(a)
         if self.config.norms_of == "batch":
             bound = bound.amax()

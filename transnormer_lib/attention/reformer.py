@@ -111,10 +111,11 @@ class ReformerAttention(KeepsFloat32, Attention):
     def _buckets(self, q: Tensor, real_B1N1: Tensor | None) -> Tensor:
         """h^(r)(q) [B, H, R, N]; padding has the number after the last."""
         rotations = torch.randn_like(self.rotations_HRDb) if self.training else self.rotations_HRDb
-        rounds = []
         some = max(1, _HASHED_AT_ONCE // self.config.bucket_count)  # tokens: b may grow with the length
-        for rotation_HDb in rotations.to(q.dtype).unbind(1):
-            rounds.append(torch.cat([_nearest(piece @ rotation_HDb) for piece in q.split(some, dim=2)], dim=2))
+        rounds = [
+            torch.cat([_nearest(piece @ rotation_HDb) for piece in q.split(some, dim=2)], dim=2)
+            for rotation_HDb in rotations.to(q.dtype).unbind(1)
+        ]
         buckets = torch.stack(rounds, dim=2)
         if real_B1N1 is not None:
             buckets = buckets.masked_fill(~real_B1N1.squeeze(-1)[:, :, None], self.config.bucket_count)

@@ -59,7 +59,6 @@ class Kernelized(Attention):
         title="Kernelized attention (Gaussian)",
         time="N²·D",
         memory="N²",
-        memory_growth="quadratic",
         source="Chen et al., 2021, arXiv:2111.00035, Section 4.1",
         oracle="loops over tokens in plain Python",
     )
@@ -72,9 +71,6 @@ class Kernelized(Attention):
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k = self.rotated(widen(q), widen(k))
         return self.dropout(gaussian_kernel(q, k)) @ widen(v)  # the values of padding are zero
-
-    def head_flops(self, length: int) -> int:
-        return 4 * length * length * self.config.head_dim
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,3 @@ class SoftmaxAttention(CachedAttention):
 
     def _dropout_p(self) -> float:
         return self.config.dropout if self.training else 0.0
-
-    def head_flops(self, length: int) -> int:
-        return 4 * length * length * self.config.head_dim

@@ -11,18 +11,15 @@ from typing import Any
 from torch import Tensor, nn
 
 from transnormer_lib import attention
-from transnormer_lib.attention.norms import LayerNorm, RMSNorm, ScaleNorm
 from transnormer_lib.models.config import ModelConfig, side_by_side
 from transnormer_lib.models.feed_forward import FFN, GLU, feed_forward
 
 
 def build_norm(config: ModelConfig) -> nn.Module:
     """The norm of ``config.norm`` over the model's width."""
-    if config.norm == "rms":
-        return RMSNorm(config.dim, eps_placement=config.norm_eps_placement)
-    if config.norm == "scale":
-        return ScaleNorm(config.dim, eps=1e-5, affine=True)
-    return LayerNorm(config.dim, affine=True)
+    rms = config.norm == "rms"
+    eps = 1e-8 if rms else 1e-5
+    return attention.build_norm(config.norm, config.dim, eps, config.norm_eps_placement, affine=not rms)
 
 
 def _options(config: ModelConfig, mechanism: str) -> dict[str, Any]:
