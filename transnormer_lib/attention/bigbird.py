@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transnormer_lib.attention import windows
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
@@ -29,8 +29,6 @@ from transnormer_lib.attention.softmax import masked_softmax
 
 @dataclass(frozen=True)
 class BigBirdConfig(AttentionConfig):
-    """Window, global and random blocks."""
-
     causal_refusal: ClassVar[str] = "BigBird is published for encoders only, its last block sees all and is seen by all"
 
     block_size: int = 64  # tokens per block; published: 64
@@ -48,13 +46,6 @@ class BigBirdAttention(Attention):
     """p_ij = softmax_j(q_i·k_j / √D) over the tokens j of the blocks that i's block sees."""
 
     config: BigBirdConfig
-    about = About(
-        title="BigBird",
-        time="N·(5 + random_blocks)·block_size·D",
-        memory="N·(5 + random_blocks)·block_size",
-        source="Zaheer et al., 2020, arXiv:2007.14062, Section 2 and Appendix D",
-        oracle="transformers: BigBirdBlockSparseAttention, with its random blocks",
-    )
     seed: Tensor
 
     def __init__(self, config: BigBirdConfig) -> None:
@@ -64,7 +55,6 @@ class BigBirdAttention(Attention):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the seed of the random blocks."""
         self.seed.random_(0, 2**31, generator=generator)
 
     def plan(self, blocks_B: Tensor, rows: int) -> Tensor:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transnormer_lib.attention import triton_forms
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.norm import magnitude_weights
 from transnormer_lib.attention.norms import RMSNorm, over_embedding, widen
 from transnormer_lib.attention.recurrent import State, StateShapes
@@ -52,13 +52,6 @@ class DiagAttention(Attention):
     """
 
     config: DiagConfig
-    about = About(
-        title="DiagAttention",
-        time="N·w·D",
-        memory="N·w",
-        source="Qin et al., 2022, arXiv:2210.10340, Section 4.3",
-        oracle="loops over tokens in plain Python",
-    )
     kernel_devices = ("cuda",)
 
     def __init__(self, config: DiagConfig) -> None:

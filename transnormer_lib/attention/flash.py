@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transnormer_lib.attention.gated import CachedBlock, GatedBlock, GatedConfig, Images
-from transnormer_lib.attention.interface import About, check_length
+from transnormer_lib.attention.interface import check_length
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.recurrent import State, StateShapes, append
 from transnormer_lib.attention.registry import register
@@ -39,8 +39,6 @@ from transnormer_lib.attention.rotary import Rotary
 
 @dataclass(frozen=True)
 class _FlashConfig(GatedConfig):
-    """The fields of FLASH and FLASH-quad."""
-
     position_bias: Literal["table", "rope", "none"] = "table"  # b: learned per distance; RoPE of a and b; or zero
     max_length: int = 512  # the table has 2·max_length − 1 numbers
 
@@ -120,13 +118,6 @@ class Flash(_Flash):
 
     config: FlashConfig
     images: ClassVar[int] = 4
-    about: ClassVar[About] = About(
-        title="FLASH",
-        time="N·(C + s)·e",
-        memory="N·(C + e) + N/C·s·e",
-        source="Hua et al., 2022, arXiv:2202.10447, Section 4",
-        oracle="FLASH-pytorch's FLASH; loops over tokens in plain Python",
-    )
 
     def attention_matrix(self, images: Images, allowed: Tensor) -> Tensor:
         quad_q, lin_q, quad_k, lin_k = images
@@ -210,13 +201,6 @@ class FlashQuad(_Flash, CachedBlock):
     """FLASH-quad, the gated attention unit. The recurrent state is a cache of all keys and values, which grows."""
 
     config: FlashQuadConfig
-    about: ClassVar[About] = About(
-        title="FLASH-quad",
-        time="N²·(s + e)",
-        memory="N²",
-        source="Hua et al., 2022, arXiv:2202.10447, Section 3",
-        oracle="FLASH-pytorch's GAU; loops over tokens in plain Python",
-    )
 
     def check_length(self, length: int) -> None:
         if self.table is not None:

@@ -23,15 +23,12 @@ from transnormer_lib.attention.interface import without_autocast
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.recurrent import State, StateShapes, cache_of, cache_shapes
 from transnormer_lib.attention.rotary import Rotary
-from transnormer_lib.checks import check_count
 
 Images = tuple[Tensor, ...]  # the affine images of z, each [B, N, s]
 
 
 @dataclass(frozen=True)
 class GatedConfig(BlockConfig):
-    """The fields every gated block has."""
-
     s: int = 128  # width of z, of queries and of keys
     expansion: int = 2  # e / dim
     rope: bool = True  # rotate queries and keys by their positions
@@ -46,6 +43,16 @@ class GatedConfig(BlockConfig):
     def e(self) -> int:
         """Width of u and v."""
         return self.expansion * self.dim
+
+
+def uniform_linear(parent: nn.Module, generator: torch.Generator | None) -> None:
+    """Draw the weights and biases of linear layers uniformly in ±1/√fan_in, torch's default."""
+    for linear in parent.modules():
+        if isinstance(linear, nn.Linear):
+            bound = linear.in_features**-0.5
+            nn.init.uniform_(linear.weight, -bound, bound, generator=generator)
+            if linear.bias is not None:
+                nn.init.uniform_(linear.bias, -bound, bound, generator=generator)
 
 
 class GatedBlock(AttentionBlock):
@@ -67,11 +74,7 @@ class GatedBlock(AttentionBlock):
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Linear layers uniform in ±1/√fan_in, torch's default; γ ones, β zeros."""
-        for linear in (self.in_proj, self.out_proj):
-            bound = linear.in_features**-0.5
-            nn.init.uniform_(linear.weight, -bound, bound, generator=generator)
-            if linear.bias is not None:
-                nn.init.uniform_(linear.bias, -bound, bound, generator=generator)
+        uniform_linear(self, generator)
         nn.init.ones_(self.gamma)
         if self.beta is not None:
             nn.init.zeros_(self.beta)
@@ -82,10 +85,6 @@ class GatedBlock(AttentionBlock):
 
     def mix(self, images: Images, v_BNE: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """A v [B, N, e], the fast form; v is zero on padding."""
-        raise NotImplementedError
-
-    def mix_flops(self, length: int) -> int:
-        """Operations of ``mix``."""
         raise NotImplementedError
 
     def cache(self) -> StateShapes:
@@ -153,10 +152,6 @@ class GatedBlock(AttentionBlock):
         if key_padding_mask is None:
             return torch.ones(1, v_BNE.shape[1], dtype=v_BNE.dtype, device=v_BNE.device)
         return (~key_padding_mask).to(v_BNE.dtype)
-
-    def flops(self, length: int) -> int:
-        check_count("length", length)
-        return self.mix_flops(length)
 
     def state_shapes(self) -> StateShapes:
         return {**self.cache(), **({"before": (1, self.shifted_width)} if self.config.token_shift else {})}

@@ -23,14 +23,13 @@ Shapes: B batch, N length, D width, e width of u and v, s width of z.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from transnormer_lib.attention.gated import CachedBlock, GatedConfig, Images
-from transnormer_lib.attention.interface import About
 from transnormer_lib.attention.recurrent import State, append
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
@@ -55,13 +54,6 @@ class GAU(CachedBlock):
     """
 
     config: GAUConfig
-    about: ClassVar[About] = About(
-        title="GAU (softmax_plus)",
-        time="N²·(s + e)",
-        memory="N²",
-        source="Liu, 2022, GAU-based Model, Sections 3.3 and 4.1",
-        oracle="loops over tokens in plain Python; FLASH-pytorch's GAU for relu2-n2",
-    )
 
     def __init__(self, config: GAUConfig) -> None:
         super().__init__(config, bias=False, offset=config.offset, dropout=config.dropout)

@@ -31,7 +31,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.norms import KeepsFloat32, wide_dtype, widen
 from transnormer_lib.attention.query_blocks import by_query_blocks
 from transnormer_lib.attention.registry import register
@@ -71,13 +71,6 @@ class InformerAttention(KeepsFloat32, Attention):
     """
 
     config: InformerConfig
-    about = About(
-        title="Informer (ProbSparse)",
-        time="N·ln N·D",
-        memory="N·ln N",
-        source="Zhou et al., 2021, arXiv:2012.07436, Algorithm 1",
-        oracle="transformers' InformerProbSparseAttention; Algorithm 1 in plain Python",
-    )
     fractions_F: Tensor
 
     def __init__(self, config: InformerConfig) -> None:

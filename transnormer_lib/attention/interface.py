@@ -3,8 +3,9 @@
 Shapes: B batch, H heads, N length, D head_dim.
 
 A mechanism subclasses ``Attention`` and writes ``attention_matrix`` (its specification: the [N, N] matrix that
-multiplies the values), ``chunked`` (the fast form), ``head_flops`` and ``about``; for decoding ``state_shapes``,
-``state_after`` and ``recurrence``. If no causal form is published, its config sets ``causal_refusal``. It may override
+multiplies the values), ``chunked`` (the fast form) and ``head_flops``, and has a row in mechanisms.csv; for decoding
+``state_shapes``, ``state_after`` and ``recurrence``. If no causal form is published, its config sets ``causal_refusal``.
+It may override
 
 - ``finish``, which maps matrix @ values to the output, as NormAttention's norm does;
 - ``shown_weights``, what ``weights`` returns if the matrix itself is not a set of weights;
@@ -31,17 +32,6 @@ from transnormer_lib.attention.rotary import Rotary, check_even
 from transnormer_lib.choices import Rotary as RotaryName
 
 
-@dataclass(frozen=True)
-class About:
-    """One row of the table of mechanisms. Costs are the fast form's orders, per head and sequence."""
-
-    title: str  # the name a reader knows it by
-    time: str  # for example "N·w·D"
-    memory: str  # beside its inputs and output
-    source: str  # authors, year, and where it is defined
-    oracle: str  # the independent source that the tests compare it with
-
-
 def check_length(length: int, max_length: int) -> None:
     """Refuse a sequence that is longer than a mechanism was built for."""
     if length > max_length:
@@ -63,8 +53,6 @@ class MechanismConfig:
 
 @dataclass(frozen=True)
 class AttentionConfig(MechanismConfig):
-    """The fields every attention has."""
-
     heads: int  # H
     head_dim: int  # D
     causal: bool = False  # a query sees itself and earlier tokens only
@@ -81,7 +69,6 @@ class Mechanism(nn.Module):
     """What attentions and blocks share: a config, facts for the registry, and the start of the recurrent form."""
 
     name: ClassVar[str] = ""  # set by the registry
-    about: ClassVar[About]
     config: Any
     state_leading: tuple[int, ...] = ()  # dimensions of the state's tensors between B and their own shapes
 
@@ -209,10 +196,7 @@ class Attention(Mechanism):
             return self.reference(q, k, v, key_padding_mask)[0].to(q.dtype)
 
     def weights(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
-        """The weights w_BHNN before dropout, for analysis: by the reference form, in memory quadratic in N.
-
-        Arguments and errors are those of ``forward``.
-        """
+        """The weights w_BHNN before dropout, for analysis: by the reference form, in memory quadratic in N."""
         check_inputs(self.config, q, k, v, key_padding_mask)
         q, k, v = _without_padding(q, k, v, key_padding_mask)
         with without_autocast(q.device.type):

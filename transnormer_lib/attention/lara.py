@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.landmarks import mean_of_segments, real_tokens, segment_means, sequence_by_sequence
 from transnormer_lib.attention.norms import LayerNorm, widen
 from transnormer_lib.attention.registry import register
@@ -71,13 +71,6 @@ class Lara(Attention):
     """The estimate above. The rows of its matrix, Σ_c w_nc ξ(k_m, ω_c) / …, sum to one."""
 
     config: LaraConfig
-    about = About(
-        title="Linear randomized attention (LARA)",
-        time="N·landmarks·D",
-        memory="N·landmarks",
-        source="Zheng, Wang and Kong, 2022, arXiv:2204.04667, Section 4",
-        oracle="loops over tokens and landmarks in plain Python",
-    )
 
     def __init__(self, config: LaraConfig) -> None:
         super().__init__(config)

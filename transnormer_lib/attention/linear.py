@@ -10,7 +10,7 @@ Shapes: B batch, H heads, N length, D head_dim.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from transnormer_lib.attention import triton_forms
 from transnormer_lib.attention.blockwise import Product, operand_dtype
 from transnormer_lib.attention.chunked import causal_attention, full_product, product_and_normaliser, product_flops
 from transnormer_lib.attention.feature_maps import feature_map
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
@@ -36,8 +36,6 @@ def scale_rows(s: Tensor, floor: float = 1e-6) -> Tensor:
 
 @dataclass(frozen=True)
 class UnscaledLinearConfig(AttentionConfig):
-    """Linear attention without the denominator."""
-
     phi: str = "1+elu"  # feature map: "elu", "1+elu", "relu" or "identity"
 
     def __post_init__(self) -> None:
@@ -53,13 +51,6 @@ class UnscaledLinearAttention(Attention):
     """
 
     config: UnscaledLinearConfig
-    about: ClassVar[About] = About(
-        title="Linear attention without its denominator",
-        time="N·D²",
-        memory="N·D + N/C·D²",
-        source="Qin et al., 2022, arXiv:2210.10340, Table 1",
-        oracle="loops over tokens in plain Python",
-    )
     kernel_devices = ("cuda",)
     kernel_norm: str = "none"  # ``norm`` of ``transnormer_kernels.norm_attention``
 
@@ -145,8 +136,6 @@ class UnscaledLinearAttention(Attention):
 
 @dataclass(frozen=True)
 class LinearConfig(UnscaledLinearConfig):
-    """Linear attention of Eq. 3."""
-
     denominator_floor: float = 1e-6  # Δ_i is clamped from below at this, as the released 1+elu code does
 
 
@@ -159,13 +148,6 @@ class LinearAttention(UnscaledLinearAttention):
     """
 
     config: LinearConfig
-    about = About(
-        title="Linear attention (1+elu)",
-        time="N·D²",
-        memory="N·D + N/C·D²",
-        source="Katharopoulos et al., 2020, arXiv:2006.16236, Eq. 5",
-        oracle="loops over tokens in plain Python",
-    )
     kernel_norm = "denominator"
 
     def kernel_options(self, device: torch.device) -> dict[str, Any]:

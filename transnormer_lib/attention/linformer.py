@@ -19,7 +19,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig, check_length
+from transnormer_lib.attention.interface import Attention, AttentionConfig, check_length
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.registry import register
 
@@ -42,13 +42,6 @@ class Linformer(Attention):
     """
 
     config: LinformerConfig
-    about = About(
-        title="Linformer",
-        time="N·projected·D",
-        memory="N·projected",
-        source="Wang et al., 2020, arXiv:2006.04768, Eq. 7",
-        oracle="linformer 0.2.3, LinformerSelfAttention",
-    )
 
     def __init__(self, config: LinformerConfig) -> None:
         super().__init__(config)

@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transnormer_lib.attention import windows
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.norms import LayerNorm, over_embedding, widen
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
@@ -63,13 +63,11 @@ class TransformerLSConfig(AttentionConfig):
 
     @property
     def near(self) -> int:
-        """w: ``window`` with None replaced."""
-        return self.window or (64 if self.causal else 8)
+        return self.window or (64 if self.causal else 8)  # w
 
     @property
     def columns(self) -> int:
-        """r: ``rank`` with None replaced."""
-        return self.rank or (1 if self.causal else 32)
+        return self.rank or (1 if self.causal else 32)  # r
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -81,12 +79,10 @@ class TransformerLSConfig(AttentionConfig):
 
     @property
     def far(self) -> int:
-        """``memory`` with None replaced."""
         return self.memory or max(512 // self.segment_size, 1) * self.segment_size
 
     @property
     def positions_inside(self) -> bool:
-        """``relative_positions`` with None replaced."""
         return self.causal and self.rotary == "none" if self.relative_positions is None else self.relative_positions
 
 
@@ -140,13 +136,6 @@ class TransformerLSAttention(Attention):
     """
 
     config: TransformerLSConfig
-    about = About(
-        title="Transformer-LS",
-        time="N·(window + rank)·D, causal N·(window + rank·memory/segment_size)·D",
-        memory="N·(window + rank), causal N·(window + rank·memory/segment_size)",
-        source="Zhu et al., 2021, arXiv:2107.02192, Eq. 3 and 6",
-        oracle="long-short-transformer: LongShortAttention; Eq. 6 over tokens in plain loops",
-    )
 
     def __init__(self, config: TransformerLSConfig) -> None:
         super().__init__(config)

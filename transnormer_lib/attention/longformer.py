@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transnormer_lib.attention import windows
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.norms import over_embedding, widen
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
@@ -30,8 +30,6 @@ from transnormer_lib.attention.softmax import masked_softmax
 
 @dataclass(frozen=True)
 class LongformerConfig(AttentionConfig):
-    """Sliding window and global tokens."""
-
     window: int = 512  # w: half of it on either side, or causally the last w tokens; published: 512
     global_tokens: int | None = field(default=None, metadata={"least": 0})  # T; None: one, or causally none
     global_projections: bool = True  # Q_g, K_g, V_g for the rows of the global tokens
@@ -44,7 +42,6 @@ class LongformerConfig(AttentionConfig):
 
     @property
     def first_tokens(self) -> int:
-        """T: ``global_tokens`` with None replaced by the published number."""
         return self.global_tokens if self.global_tokens is not None else 0 if self.causal else 1
 
     @property
@@ -62,13 +59,6 @@ class LongformerAttention(Attention):
     """
 
     config: LongformerConfig
-    about = About(
-        title="Longformer",
-        time="N·(window + global_tokens)·D",
-        memory="N·(window + global_tokens)",
-        source="Beltagy et al., 2020, arXiv:2004.05150, Section 3.1",
-        oracle="transformers: LongformerSelfAttention",
-    )
 
     def __init__(self, config: LongformerConfig) -> None:
         super().__init__(config)

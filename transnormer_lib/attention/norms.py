@@ -167,7 +167,6 @@ class LayerNorm(_Norm):
         self.bias = nn.Parameter(torch.zeros(size)) if affine else None
 
     def reset_parameters(self) -> None:
-        """Set gain and bias to the identity."""
         if self.gain is not None and self.bias is not None:
             nn.init.ones_(self.gain)
             nn.init.zeros_(self.bias)
@@ -182,7 +181,6 @@ class LayerNorm(_Norm):
 def build_norm(
     name: NormName, size: int, eps: float, eps_placement: EpsPlacement = "inside", affine: bool = False
 ) -> nn.Module:
-    """The norm called ``name`` over a last dimension of ``size``."""
     check_norm(name, eps_placement)
     if name == "rms":
         return RMSNorm(size, eps, eps_placement, affine)

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transnormer_lib.attention import landmarks
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.landmarks import NormsOf
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.registry import register
@@ -54,13 +54,6 @@ class Nystromformer(Attention):
     """
 
     config: NystromformerConfig
-    about = About(
-        title="Nyströmformer",
-        time="N·landmarks·D + landmarks³",
-        memory="N·landmarks",
-        source="Xiong et al., 2021, arXiv:2102.03902, Eq. 13 and 14",
-        oracle="transformers, NystromformerSelfAttention; nystrom-attention 0.0.14, NystromAttention",
-    )
 
     def __init__(self, config: NystromformerConfig) -> None:
         super().__init__(config)

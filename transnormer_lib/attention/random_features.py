@@ -80,7 +80,7 @@ class RandomProjection(KeepsFloat32):
             buffer.fill_(value)
 
     def passed(self) -> None:
-        """Called when a forward pass in training begins."""
+        """Advance, as a forward pass in training begins, unless a trainer does."""
         repeated = torch._C._current_graph_task_id() != -1  # in a backward pass
         if self.automatic and not repeated:
             self.advance()

@@ -37,7 +37,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig, check_length
+from transnormer_lib.attention.interface import Attention, AttentionConfig, check_length
 from transnormer_lib.attention.norms import KeepsFloat32, rms_norm, wide_dtype, widen
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
@@ -67,7 +67,6 @@ class ReformerConfig(AttentionConfig):
 
     @property
     def bucket_count(self) -> int:
-        """``buckets`` with None replaced."""
         return self.buckets or max(2, 1 << ((2 * self.max_length // self.chunk_size).bit_length() - 1))
 
 
@@ -81,13 +80,6 @@ class ReformerAttention(KeepsFloat32, Attention):
     """
 
     config: ReformerConfig
-    about = About(
-        title="Reformer (LSH)",
-        time="R·N·(b + m)·D",
-        memory="R·N·m",
-        source="Kitaev et al., 2020, arXiv:2001.04451, Section 2 and Appendix A",
-        oracle="transformers' LSHSelfAttention; reformer-pytorch's LSHAttention",
-    )
     rotations_HRDb: Tensor
 
     def __init__(self, config: ReformerConfig) -> None:

@@ -4,12 +4,15 @@ There are two kinds. An **attention** maps q, k, v [B, H, N, D] to o [B, H, N, D
 y [B, N, dim] and replaces attention and feed-forward together.
 """
 
+import csv
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from transnormer_lib.attention.block import AttentionBlock, BlockConfig
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.checks import nearest
 
 Kind = Literal["attention", "block"]
@@ -17,6 +20,17 @@ Config = AttentionConfig | BlockConfig
 M = TypeVar("M", bound=type[Attention] | type[AttentionBlock])
 
 _ENTRIES: dict[str, tuple[type[Config], type[Attention] | type[AttentionBlock]]] = {}  # config and module
+
+
+@dataclass(frozen=True)
+class About:
+    """One row of mechanisms.csv. Costs are the fast form's orders, per head and sequence."""
+
+    title: str  # the name a reader knows it by
+    time: str  # for example "N·w·D"
+    memory: str  # beside its inputs and output
+    source: str  # authors, year, and where it is defined
+    oracle: str  # the independent source that the tests compare it with
 
 
 def register(name: str, config: type[Config]) -> Callable[[M], M]:
@@ -56,7 +70,14 @@ def config_class(name: str) -> type[Config]:
 
 def about(name: str) -> About:
     """Cost and source of the mechanism ``name``."""
-    return classes(name)[1].about
+    classes(name)
+    return _table()[name]
+
+
+@cache
+def _table() -> dict[str, About]:
+    with Path(__file__).with_name("mechanisms.csv").open(encoding="utf-8", newline="") as file:
+        return {row.pop("name"): About(**row) for row in csv.DictReader(file)}
 
 
 def is_recurrent(name: str) -> bool:

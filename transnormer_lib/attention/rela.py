@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from transnormer_lib.attention.interface import About, AttentionConfig
+from transnormer_lib.attention.interface import AttentionConfig
 from transnormer_lib.attention.norm import magnitude_weights
 from transnormer_lib.attention.norms import RMSNorm, over_embedding, widen
 from transnormer_lib.attention.query_blocks import by_query_blocks
@@ -70,13 +70,6 @@ class ReLAttention(CachedAttention):
     """
 
     config: ReLAConfig
-    about = About(
-        title="ReLA",
-        time="N²·D",
-        memory="C·N",
-        source="Zhang et al., 2021, arXiv:2104.07012, Section 3",
-        oracle="loops over tokens in plain Python; DiagAttention with one block",
-    )
 
     def __init__(self, config: ReLAConfig) -> None:
         super().__init__(config)

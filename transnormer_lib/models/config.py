@@ -13,10 +13,7 @@ from transnormer_lib.checks import check_fields
 from transnormer_lib.choices import EpsPlacement, Rotary
 
 Kind = Literal["decoder", "encoder"]
-FeedForward = Literal["ffn", "glu"]
 Activation = Literal["relu", "gelu", "swish", "identity"]
-NormName = Literal["rms", "layer", "scale"]
-NormPlacement = Literal["pre", "post"]
 Positions = Literal["sinusoidal", "learned", "none"]
 Init = Literal["fairseq", "normal-0.02"]
 Pooling = Literal["mean", "first"]
@@ -43,12 +40,12 @@ class ModelConfig:
     heads: int
     attention: tuple[str, ...]  # one mechanism per layer, first layer first; "diag+norm": both in it, side by side
     attention_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # per mechanism
-    feed_forward: FeedForward = "ffn"
+    feed_forward: Literal["ffn", "glu"] = "ffn"
     hidden: int = field(default=0, metadata={"least": 0})  # inside the FFN (0: 4 * dim) or GLU (0: 8/3 * dim)
     activation: Activation = "gelu"
-    norm: NormName = "layer"  # of the blocks; LayerNorm has gain and bias, RMSNorm neither, ScaleNorm one number
+    norm: Literal["rms", "layer", "scale"] = "layer"  # with gain and bias; RMSNorm: neither; ScaleNorm: one number
     norm_eps_placement: EpsPlacement = "inside"  # of RMSNorm
-    norm_placement: NormPlacement = "pre"
+    norm_placement: Literal["pre", "post"] = "pre"
     positions: Positions = "sinusoidal"  # absolute, added to the embeddings
     rotary: Rotary = "none"  # relative, inside every attention; blocks have their own
     dropout: float = 0.0  # of the embeddings and of each branch before it is added
