@@ -23,7 +23,7 @@ and the same mechanism as a recurrence::
 
 from transnormer_lib.attention.bigbird import BigBirdAttention, BigBirdConfig
 from transnormer_lib.attention.block import AttentionBlock, BlockConfig
-from transnormer_lib.attention.chunked import causal_attention, full_product, product_and_normaliser
+from transnormer_lib.attention.chunked import causal_attention, product_and_normaliser
 from transnormer_lib.attention.cosformer import CosformerAttention, CosformerConfig
 from transnormer_lib.attention.diag import DiagAttention, DiagConfig
 from transnormer_lib.attention.feature_maps import FEATURE_MAPS, feature_map

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from transnormer_lib.attention import windows
 from transnormer_lib.attention.interface import Attention, AttentionConfig
-from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
 
@@ -105,8 +104,7 @@ class BigBirdAttention(Attention):
         return masked_softmax(q @ k.mT / self.config.head_dim**0.5, allowed)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k, v = widen(q), widen(k), widen(v)
-        q, k = self.rotated(q, k)
+        q, k, v = self.inputs(q, k, v)
         q = q * self.config.head_dim**-0.5
         return self.finish(windows.on_real_tokens(self._attend, (q, k, v), key_padding_mask))
 

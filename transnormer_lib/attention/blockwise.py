@@ -62,15 +62,9 @@ def serves(*tensors: Tensor) -> bool:
     )
 
 
-def multiplies_bfloat16() -> bool:
-    """Whether this CPU has instructions for bfloat16 products summed in float32."""
-    if not hasattr(torch.cpu, "get_capabilities"):
-        return False
-    capabilities: Mapping[str, Any] = torch.cpu.get_capabilities()
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
-
-
-_BFLOAT16_PRODUCTS = multiplies_bfloat16()
+_capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+# Whether this CPU has instructions for bfloat16 products summed in float32.
+_BFLOAT16_PRODUCTS = bool(_capabilities.get("avx512_bf16") or _capabilities.get("amx_bf16"))
 
 
 def blockwise(

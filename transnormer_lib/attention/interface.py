@@ -4,8 +4,8 @@ Shapes: B batch, H heads, N length, D head_dim.
 
 A mechanism subclasses ``Attention`` and writes ``attention_matrix`` (its specification: the [N, N] matrix that
 multiplies the values), ``chunked`` (the fast form) and ``head_flops``, and has a row in mechanisms.csv; for decoding
-``state_shapes``, ``state_after`` and ``recurrence``. If no causal form is published, its config sets ``causal_refusal``.
-It may override
+``state_shapes``, ``state_after`` and ``recurrence``. If there is no causal form, its config sets ``causal_refusal``. It
+may override
 
 - ``finish``, which maps matrix @ values to the output, as NormAttention's norm does;
 - ``shown_weights``, what ``weights`` returns if the matrix itself is not a set of weights;
@@ -242,6 +242,11 @@ class Attention(Mechanism):
         """
         checks.check_count("length", length)
         return self.config.heads * self.head_flops(length)
+
+    def inputs(self, q: Tensor, k: Tensor, v: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """(q, k, v), wide, queries and keys rotated to the positions start, start + 1, …"""
+        q, k = self.rotated(widen(q), widen(k), start=start)
+        return q, k, widen(v)
 
     def rotated(self, *tensors: Tensor, start: int = 0, period: int = 0) -> tuple[Tensor, ...]:
         """Tensors [..., N, D] rotated to their positions if the config asks for it; see ``rotary.Rotary``."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from transnormer_lib.attention import triton_forms
 from transnormer_lib.attention.blockwise import Product, operand_dtype
-from transnormer_lib.attention.chunked import causal_attention, full_product, product_and_normaliser, product_flops
+from transnormer_lib.attention.chunked import causal_attention, product_and_normaliser, product_flops
 from transnormer_lib.attention.feature_maps import feature_map
 from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.norms import widen
@@ -95,7 +95,7 @@ class UnscaledLinearAttention(Attention):
             return self.causal(q, k, v, key_padding_mask, self.config.phi)
         phi_q, phi_k = self.rotated(*self.features(q, k, key_padding_mask))
         if not self.config.causal:
-            return self.finish(full_product(phi_q, phi_k, widen(v)))
+            return self.finish(phi_q @ (phi_k.mT @ widen(v)))
         phi_q, phi_k, v = (x.to(operand_dtype(q.dtype)) for x in (phi_q, phi_k, v))
         return self.causal(phi_q, phi_k, v, None, "identity")
 
@@ -185,7 +185,7 @@ class LinearAttention(UnscaledLinearAttention):
             if self.config.causal:
                 t = causal_attention(phi_q, phi_k, widen(v), None, Product(self.config.chunk_size))
             else:
-                t = full_product(phi_q, phi_k, widen(v))
+                t = phi_q @ (phi_k.mT @ widen(v))
         return t / z.clamp(min=self.config.denominator_floor)
 
     def state_shapes(self) -> StateShapes:

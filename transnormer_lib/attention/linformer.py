@@ -8,8 +8,6 @@ One E and one F serve all heads, which the paper calls headwise sharing; with ``
 key-value sharing. Position j of the sequence uses column j of E, padding included; a shorter sequence does not use the
 last columns. E and F are kept transposed, as e_NP and f_NP.
 
-There is no causal form: each mixture holds keys of the whole sequence.
-
 Shapes: B batch, H heads, N length, D head_dim, P projected length.
 """
 

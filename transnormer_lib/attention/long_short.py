@@ -174,8 +174,7 @@ class TransformerLSAttention(Attention):
 
     def reference(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """One softmax over two matrices: because of the norms no single matrix times the values is the output."""
-        q, k, v = widen(q), widen(k), widen(v)
-        q, k = self.rotated(q, k)
+        q, k, v = self.inputs(q, k, v)
         n, segment, causal = q.shape[2], self.config.segment_size, self.config.causal
         rank_BN = windows.ranks(n, key_padding_mask, q.device)
         real_B1NN = windows.real_pairs(n, key_padding_mask, q.device)
@@ -225,10 +224,10 @@ class TransformerLSAttention(Attention):
         ]
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.rotated(widen(q), widen(k))
+        q, k, v = self.inputs(q, k, v)
         q = q * self.config.head_dim**-0.5
         attend = self._causal if self.config.causal else self._bidirectional
-        return self.finish(windows.on_real_tokens(attend, (q, k, widen(v)), key_padding_mask))
+        return self.finish(windows.on_real_tokens(attend, (q, k, v), key_padding_mask))
 
     def _bidirectional(self, q: Tensor, k: Tensor, v: Tensor, count_B: Tensor) -> Tensor:
         n, size = q.shape[2], self.config.near
@@ -327,8 +326,7 @@ class TransformerLSAttention(Attention):
             state[name] = torch.cat([state[name], new], 2)[:, :, -self.far_count :].contiguous()
 
     def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
-        q, k = self.rotated(widen(q), widen(k), start=position)
-        v = widen(v)
+        q, k, v = self.inputs(q, k, v, start=position)
         size, w, after = self.config.segment_size, self.config.near, dict(state)
         local_k, local_v = over_embedding(self.local_norm, k), over_embedding(self.local_norm, v)
         slot = position % size

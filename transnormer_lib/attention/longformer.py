@@ -79,12 +79,8 @@ class LongformerAttention(Attention):
             self.global_weight.diagonal(dim1=1, dim2=2).fill_(1.0)
             self.global_bias.zero_()
 
-    def inputs(self, q: Tensor, k: Tensor, v: Tensor, start: int = 0) -> tuple[Tensor, ...]:
-        """(q, k, v), wide, queries and keys rotated."""
-        return *self.rotated(widen(q), widen(k), start=start), widen(v)
-
     def global_inputs(self, q: Tensor, k: Tensor, v: Tensor, start: int = 0) -> tuple[Tensor, ...]:
-        """Q_g, K_g, V_g of Section 3.1 likewise; q may have fewer tokens than k and v."""
+        """Q_g, K_g, V_g of Section 3.1, as ``inputs``; q may have fewer tokens than k and v."""
         tensors = [widen(q), widen(k), widen(v)]
         if self.global_weight is not None and self.global_bias is not None:
             layers = zip(self.global_weight.to(tensors[0].dtype), self.global_bias.to(tensors[0].dtype), strict=True)
@@ -120,7 +116,8 @@ class LongformerAttention(Attention):
         return self.finish(torch.where(is_global, dropped @ v_g, dropped @ v)), matrix
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        t, tensors = min(self.config.first_tokens, q.shape[2]), self.inputs(q, k, v)
+        t = min(self.config.first_tokens, q.shape[2])
+        tensors: tuple[Tensor, ...] = self.inputs(q, k, v)
         if t:
             if key_padding_mask is None:  # the global tokens are in front: others need no global query
                 keys = slice(t if self.config.causal else None)  # causal, a global token sees only such

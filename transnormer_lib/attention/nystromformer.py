@@ -101,8 +101,7 @@ class Nystromformer(Attention):
         return matrix
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.rotated(widen(q), widen(k))
-        v = widen(v)
+        q, k, v = self.inputs(q, k, v)
         q, k = q * self.config.head_dim**-0.25, k * self.config.head_dim**-0.25
         means, columns, keys = landmarks.segment_means(self.config.landmarks, key_padding_mask, q)
         q_BHMD, k_BHMD = means @ q, means @ k

@@ -91,8 +91,8 @@ class ReLAttention(CachedAttention):
         return magnitude_weights(matrix)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.rotated(widen(q), widen(k))
-        q, v = q * self.config.head_dim**-0.5, widen(v)  # no mask: padding's values are zero
+        q, k, v = self.inputs(q, k, v)
+        q = q * self.config.head_dim**-0.5  # no mask: padding's values are zero
 
         def some(queries: slice) -> Tensor:
             seen = slice(queries.stop if self.config.causal else None)

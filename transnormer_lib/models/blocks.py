@@ -24,15 +24,8 @@ def build_norm(config: ModelConfig) -> nn.Module:
 
 def _options(config: ModelConfig, mechanism: str) -> dict[str, Any]:
     """The model's fields that the mechanism has, overridden by the mechanism's own options."""
-    shared: dict[str, Any] = {
-        "dim": config.dim,
-        "heads": config.heads,
-        "head_dim": config.head_dim,
-        "causal": config.kind == "decoder",
-        "rotary": config.rotary,
-        "dropout": config.attention_dropout,
-        "max_length": config.max_length,
-    }
+    shared = {name: getattr(config, name) for name in ("dim", "heads", "head_dim", "rotary", "max_length")}
+    shared |= {"causal": config.kind == "decoder", "dropout": config.attention_dropout}
     known = {field.name for field in fields(attention.config_class(mechanism))}
     own = config.attention_options.get(mechanism, {})
     return {name: value for name, value in shared.items() if name in known} | dict(own)
