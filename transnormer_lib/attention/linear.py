@@ -10,7 +10,7 @@ Shapes: B batch, H heads, N length, D head_dim.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -36,11 +36,7 @@ def scale_rows(s: Tensor, floor: float = 1e-6) -> Tensor:
 
 @dataclass(frozen=True)
 class UnscaledLinearConfig(AttentionConfig):
-    phi: str = "1+elu"  # feature map: "elu", "1+elu", "relu" or "identity"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        feature_map(self.phi)
+    phi: Literal["elu", "1+elu", "relu", "identity"] = "1+elu"  # feature map
 
 
 @register("linear-unscaled", UnscaledLinearConfig)
