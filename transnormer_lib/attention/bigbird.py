@@ -121,7 +121,6 @@ class BigBirdAttention(Attention):
         return torch.where(short_B[:, None, None, None], dense, o)
 
     def _full(self, q: Tensor, k: Tensor, v: Tensor, count_B: Tensor) -> Tensor:
-        """q [B, H, any, D] over all real keys."""
         real_BN = torch.arange(k.shape[2], device=k.device) < count_B[:, None]
         return self.dropout(masked_softmax(q @ k.mT, real_BN[:, None, None])) @ v
 

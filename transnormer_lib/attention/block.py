@@ -44,7 +44,6 @@ class AttentionBlock(Mechanism):
         return self.mix_flops(length)
 
     def mix_flops(self, length: int) -> int:
-        """``flops`` of a length that is at least 1."""
         raise NotImplementedError
 
     def state_after(self, x_BND: Tensor) -> State:

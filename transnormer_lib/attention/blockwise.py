@@ -121,7 +121,6 @@ class _Chunks:
         return self._running(summands_GDE, carry_MDE, 1)
 
     def after(self, summands_GDE: Tensor, carry_MDE: Tensor) -> Tensor:
-        """``before`` for a sum from the end."""
         return self._running(summands_GDE, carry_MDE, -1)
 
     def _running(self, summands_GDE: Tensor, carry_MDE: Tensor, step: int) -> Tensor:
@@ -148,7 +147,6 @@ def operand_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def _add_product(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """x + a @ b in x's memory."""
     return torch.baddbmm(x, a, b, out=x)
 
 
@@ -243,7 +241,6 @@ class _Blockwise(torch.autograd.Function):
 
 
 def _inverse_rms(t: Tensor, product: Product) -> Tensor:
-    """1 / sqrt(σ² + ε) or 1 / (σ + ε), σ² the mean of squares."""
     mean = _mean(t.square(), product)
     return mean.add_(product.eps).rsqrt_() if product.eps_inside else mean.sqrt_().add_(product.eps).reciprocal_()
 

@@ -33,7 +33,6 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor |
 
 
 def _plain(q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, product: Product) -> Tensor:
-    """``causal_attention`` as a composition of PyTorch's operations."""
     phi = feature_map(product.phi)
     phi_q, phi_k, wide_v = phi(widen(q)), phi(widen(k)), widen(v)
     if key_padding_mask is not None:

@@ -39,7 +39,6 @@ class DiagConfig(AttentionConfig):
 
     @property
     def output_norm(self) -> str:
-        """``norm`` with None replaced by what the paper's models use."""
         return self.norm or ("rms" if self.scores == "rela" else "none")
 
 

@@ -41,7 +41,6 @@ class GatedConfig(BlockConfig):
 
     @property
     def e(self) -> int:
-        """Width of u and v."""
         return self.expansion * self.dim
 
 
@@ -92,7 +91,6 @@ class GatedBlock(AttentionBlock):
         raise NotImplementedError
 
     def remember(self, images: Images, v_BNE: Tensor) -> State:
-        """What is remembered after the tokens given."""
         raise NotImplementedError
 
     def mix_one(self, images: Images, v_B1E: Tensor, state: State, position: int) -> tuple[Tensor, State]:

@@ -42,8 +42,6 @@ _LONGEST_LN = 24  # ⌈ln n⌉ of 26 billion tokens: c times as many fractions a
 
 @dataclass(frozen=True)
 class InformerConfig(AttentionConfig):
-    """ProbSparse attention. Its causal form attends for ``chunk_size`` selected queries at a time."""
-
     factor: int = 5  # c of u, the number of selected queries
     sampling_factor: int = 5  # c of U, the number of sampled keys; the release has one c for both
     mean_over: Literal["sample", "length"] = "sample"  # what the sampled sum is divided by; released: length
@@ -52,7 +50,6 @@ class InformerConfig(AttentionConfig):
 
     @property
     def by_prefix(self) -> bool:
-        """Whether a query is selected by its own prefix alone."""
         return self.causal and self.selection == "prefix"
 
 

@@ -140,7 +140,6 @@ class Attention(Mechanism):
         raise NotImplementedError
 
     def kernel(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        """The Triton form, o_BHND."""
         raise NotImplementedError
 
     def kernel_refusal(self, dtype: torch.dtype, device: torch.device) -> str:

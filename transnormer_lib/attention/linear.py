@@ -118,7 +118,6 @@ class UnscaledLinearAttention(Attention):
         return self.eager_step(q, k, v, state, position)
 
     def eager_step(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
-        """``recurrence`` in PyTorch."""
         phi_q, phi_k = self.rotated(*self.features(q, k), start=position)
         kv = state["kv"].addcmul_(phi_k.mT, widen(v))
         return self.finish(phi_q @ kv), {"kv": kv}

@@ -46,7 +46,6 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"x.shape={tuple(x.shape)}: must be {shape.format(dim=dim)}")
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k, v [B, H, N, D] of x [B, N, dim]."""
         self._check(x, "[B, N, {dim}]")
         heads = self.attention.config.heads
         q, k, v = (

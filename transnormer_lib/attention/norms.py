@@ -27,7 +27,6 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def widen(x: Tensor) -> Tensor:
-    """x in its ``wide_dtype``."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 

@@ -87,7 +87,6 @@ class RandomProjection(KeepsFloat32):
             self.advance()
 
     def advance(self) -> None:
-        """Count one step, and draw a new ω if it is due."""
         if self.redraw_interval is None:
             return
         seed, draws, passes = self._counts or (int(self.seed), int(self.draws), int(self.passes))

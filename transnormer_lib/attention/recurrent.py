@@ -25,7 +25,6 @@ _SMALLEST_CACHE = 16  # tokens
 
 
 def at_position(state: State, position: int) -> State:
-    """``state`` with the number of tokens it has read."""
     return {**state, "position": torch.tensor(position, dtype=torch.int64)}
 
 
@@ -42,7 +41,6 @@ def with_room(cache: Tensor) -> Tensor:
 
 
 def cache_shapes(keys: int, values: int) -> StateShapes:
-    """The shapes of a cache of all keys and values."""
     return {"keys": (GROWS, keys), "values": (GROWS, values)}
 
 

@@ -49,8 +49,6 @@ _PADDED_KEY, _PADDED_QUERY = -1, -2  # chunks of padding, which match no other
 
 @dataclass(frozen=True)
 class ReformerConfig(AttentionConfig):
-    """LSH attention. ``chunk_size`` is m of Eq. 5."""
-
     hashes: int = 2  # n_rounds; Long Range Arena's baselines: 2
     buckets: int | None = None  # b, even; None: 2·max_length / chunk_size, rounded down to a power of two, as released
     max_length: int = 512  # the longest input if buckets is None
@@ -93,7 +91,6 @@ class ReformerAttention(KeepsFloat32, Attention):
         self.rotations_HRDb.normal_(generator=generator)
 
     def _queries_and_keys(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """q, rotated, and the keys made of it."""
         (q,) = self.rotated(q)
         # Divided by the root of its mean square, a vector has the length sqrt(D).
         power = -1.0 if self.config.scaled else -0.5

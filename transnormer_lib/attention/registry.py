@@ -52,7 +52,6 @@ def names(kind: Kind | None = None) -> tuple[str, ...]:
 
 
 def kind(name: str) -> Kind:
-    """Whether the mechanism ``name`` is an attention or a block."""
     return _kind(classes(name)[1])
 
 
@@ -64,12 +63,10 @@ def classes(name: str) -> tuple[type[Config], type[Attention] | type[AttentionBl
 
 
 def config_class(name: str) -> type[Config]:
-    """The config dataclass of the mechanism ``name``."""
     return classes(name)[0]
 
 
 def about(name: str) -> About:
-    """Cost and source of the mechanism ``name``."""
     classes(name)
     return _table()[name]
 
@@ -81,7 +78,6 @@ def _table() -> dict[str, About]:
 
 
 def is_recurrent(name: str) -> bool:
-    """Whether the mechanism ``name`` decodes token by token."""
     return classes(name)[1].is_recurrent()
 
 

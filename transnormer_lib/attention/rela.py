@@ -28,8 +28,6 @@ from transnormer_lib.attention.softmax import CachedAttention
 
 @dataclass(frozen=True)
 class ReLAConfig(AttentionConfig):
-    """ReLA. Its chunked form takes ``chunk_size`` queries at a time."""
-
     variant: Literal["g", "i"] = "g"  # ReLA-g has the gate, ReLA-i the small first gain
     eps: float = 1e-8  # of RMSNorm, inside the root, as in the authors' code
     dropout: float = 0.0  # of the attention matrix, in training

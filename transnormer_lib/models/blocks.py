@@ -75,12 +75,10 @@ class Block(nn.Module):
         return self._rest(x_BND, attended), state
 
     def step(self, x_BD: Tensor, state: attention.State) -> tuple[Tensor, attention.State]:
-        """The block's output for one more token."""
         attended, state = self.attention.step(self._seen(x_BD), state)
         return self._rest(x_BD, attended), state
 
     def _seen(self, x: Tensor) -> Tensor:
-        """Attention's input, from the residual stream x [..., D]."""
         return self.attention_norm(x) if self.pre_norm else x
 
     def _rest(self, x: Tensor, attended: Tensor) -> Tensor:

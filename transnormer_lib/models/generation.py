@@ -45,7 +45,6 @@ class Sampling:
         return logits_BV.masked_fill(~keep_BV, -torch.inf).softmax(-1)
 
     def draw(self, logits_BV: Tensor, generator: torch.Generator | None) -> Tensor:
-        """One token id per row, [B]."""
         if self.temperature == 0.0:
             return logits_BV.argmax(-1)
         return torch.multinomial(self.probabilities(logits_BV), 1, generator=generator)[:, 0]
