@@ -6,7 +6,9 @@ Every config dataclass checks its fields with these functions, in ``__post_init_
 import difflib
 import math
 from collections.abc import Iterable
-from typing import Any, get_args
+from dataclasses import fields
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:
@@ -51,6 +53,31 @@ def check_distinct(name: str, values: Iterable[object]) -> None:
     found = list(values)
     if len(set(found)) != len(found):
         raise ValueError(f"{name}={found!r}: must differ from each other")
+
+
+def check_fields(config: Any) -> None:
+    """Check each field of a config dataclass by its type.
+
+    A Literal must be one of its choices, an int at least 1, a float positive and finite, a ``…dropout`` a probability.
+    ``field(metadata={"least": 0})`` sets another least value; None passes if the type includes it.
+    """
+    hints = get_type_hints(type(config))
+    for field in fields(config):
+        name, value, kind = field.name, getattr(config, field.name), hints[field.name]
+        if NoneType in get_args(kind):
+            if value is None:
+                continue
+            kind = get_args(kind)[0]
+        if get_origin(kind) is Literal:
+            check_choice(name, value, kind)
+        elif kind is bool:
+            check_flag(name, value)
+        elif kind is int:
+            check_count(name, value, field.metadata.get("least", 1))
+        elif name.endswith("dropout"):
+            check_probability(name, value)
+        elif kind is float:
+            (check_not_negative if "least" in field.metadata else check_positive)(name, value)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

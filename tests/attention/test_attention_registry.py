@@ -22,6 +22,7 @@ from transnormer_lib.attention import (
     kind,
     names,
     register,
+    registry,
 )
 
 SIZES = {"heads": 2, "head_dim": 4}
@@ -45,6 +46,10 @@ def test_a_mapping_and_a_config_build_the_same(name):
 def test_configs_are_frozen(name):
     with pytest.raises(dataclasses.FrozenInstanceError):
         config_class(name)(**options(name)).causal = True
+
+
+def test_every_row_of_the_table_is_a_mechanism():
+    assert tuple(registry._table()) == names()
 
 
 @pytest.mark.parametrize("name", names())
@@ -78,7 +83,7 @@ def test_a_mechanism_says_what_it_costs_and_where_it_comes_from(name):
         ("norm", {**SIZES, "chunk_size": True}, ValueError, "chunk_size=True: must be a whole number"),
         ("norm", {**SIZES, "causal": 1}, ValueError, "causal=1: must be True or False"),
         ("norm", {**SIZES, "impl": "fast"}, ValueError, "impl='fast': must be one of 'auto', 'reference', 'chunked', "),
-        ("norm", {**SIZES, "phi": "gelu"}, ValueError, "phi='gelu': no such feature map; did you mean 'elu'?"),
+        ("norm", {**SIZES, "phi": "gelu"}, ValueError, "phi='gelu': must be one of 'elu', '1+elu', 'relu', 'identity'"),
         ("norm", {**SIZES, "eps": 0}, ValueError, "eps=0: must be a positive finite number"),
         ("lara", {**SIZES, "coefficient": -1.0}, ValueError, "coefficient=-1.0: must be a finite number and not neg"),
         ("softmax", {**SIZES, "dropout": 1.0}, ValueError, "dropout=1.0: must be in [0, 1)"),

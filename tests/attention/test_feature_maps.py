@@ -45,7 +45,7 @@ def test_the_slope_taken_from_the_value_is_the_derivative(name, x):
 
 
 def test_an_unknown_name_is_refused_with_the_nearest():
-    with pytest.raises(ValueError, match=r"phi='1\+elo': no such feature map; did you mean '1\+elu'\?"):
+    with pytest.raises(ValueError, match=r"phi='1\+elo': must be one of 'elu', '1\+elu', 'relu', 'identity'"):
         feature_map("1+elo")
 
 

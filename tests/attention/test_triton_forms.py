@@ -33,7 +33,7 @@ def kernels_on_this_device(monkeypatch):
     for mechanism in mechanisms:
         if mechanism.kernel_devices:
             monkeypatch.setattr(mechanism, "kernel_devices", (DEVICE,))
-    monkeypatch.setattr(interface, "_logged", set())
+    interface._log_once.cache_clear()
 
 
 def pair(name, options, **more):

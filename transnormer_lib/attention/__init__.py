@@ -23,7 +23,7 @@ and the same mechanism as a recurrence::
 
 from transnormer_lib.attention.bigbird import BigBirdAttention, BigBirdConfig
 from transnormer_lib.attention.block import AttentionBlock, BlockConfig
-from transnormer_lib.attention.chunked import causal_attention, full_product, product_and_normaliser
+from transnormer_lib.attention.chunked import causal_attention, product_and_normaliser
 from transnormer_lib.attention.cosformer import CosformerAttention, CosformerConfig
 from transnormer_lib.attention.diag import DiagAttention, DiagConfig
 from transnormer_lib.attention.feature_maps import FEATURE_MAPS, feature_map
@@ -31,7 +31,7 @@ from transnormer_lib.attention.flash import Flash, FlashConfig, FlashQuad, Flash
 from transnormer_lib.attention.gated import GatedBlock, GatedConfig
 from transnormer_lib.attention.gau import GAU, GAUConfig
 from transnormer_lib.attention.informer import InformerAttention, InformerConfig
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig, Mechanism
+from transnormer_lib.attention.interface import Attention, AttentionConfig, Mechanism
 from transnormer_lib.attention.lara import Lara, LaraConfig
 from transnormer_lib.attention.linear import (
     LinearAttention,
@@ -52,6 +52,7 @@ from transnormer_lib.attention.performer import PerformerAttention, PerformerCon
 from transnormer_lib.attention.recurrent import State
 from transnormer_lib.attention.reformer import ReformerAttention, ReformerConfig
 from transnormer_lib.attention.registry import (
+    About,
     about,
     build,
     build_attention,

@@ -21,16 +21,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transnormer_lib.attention import windows
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
-from transnormer_lib.attention.norms import widen
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
 
 
 @dataclass(frozen=True)
 class BigBirdConfig(AttentionConfig):
-    """Window, global and random blocks."""
-
     causal_refusal: ClassVar[str] = "BigBird is published for encoders only, its last block sees all and is seen by all"
 
     block_size: int = 64  # tokens per block; published: 64
@@ -48,13 +45,6 @@ class BigBirdAttention(Attention):
     """p_ij = softmax_j(q_i·k_j / √D) over the tokens j of the blocks that i's block sees."""
 
     config: BigBirdConfig
-    about = About(
-        title="BigBird",
-        time="N·(5 + random_blocks)·block_size·D",
-        memory="N·(5 + random_blocks)·block_size",
-        source="Zaheer et al., 2020, arXiv:2007.14062, Section 2 and Appendix D",
-        oracle="transformers: BigBirdBlockSparseAttention, with its random blocks",
-    )
     seed: Tensor
 
     def __init__(self, config: BigBirdConfig) -> None:
@@ -64,7 +54,6 @@ class BigBirdAttention(Attention):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the seed of the random blocks."""
         self.seed.random_(0, 2**31, generator=generator)
 
     def plan(self, blocks_B: Tensor, rows: int) -> Tensor:
@@ -115,8 +104,7 @@ class BigBirdAttention(Attention):
         return masked_softmax(q @ k.mT / self.config.head_dim**0.5, allowed)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k, v = widen(q), widen(k), widen(v)
-        q, k = self.rotated(q, k)
+        q, k, v = self.inputs(q, k, v)
         q = q * self.config.head_dim**-0.5
         return self.finish(windows.on_real_tokens(self._attend, (q, k, v), key_padding_mask))
 
@@ -133,7 +121,6 @@ class BigBirdAttention(Attention):
         return torch.where(short_B[:, None, None, None], dense, o)
 
     def _full(self, q: Tensor, k: Tensor, v: Tensor, count_B: Tensor) -> Tensor:
-        """q [B, H, any, D] over all real keys."""
         real_BN = torch.arange(k.shape[2], device=k.device) < count_B[:, None]
         return self.dropout(masked_softmax(q @ k.mT, real_BN[:, None, None])) @ v
 

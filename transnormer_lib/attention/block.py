@@ -3,33 +3,26 @@
 Shapes: B batch, N length, D width of the model.
 
 A block is one branch: the model adds the residual connection and the norm around it. It subclasses ``AttentionBlock``
-and writes ``branch`` (reference or chunked form), ``flops`` and ``about``; for decoding ``state_shapes``,
-``state_after`` and ``recurrence``. If no causal form is published, its config sets ``causal_refusal``.
+and writes ``branch`` (reference or chunked form) and ``mix_flops``, and has a row in mechanisms.csv; for decoding
+``state_shapes``, ``state_after`` and ``recurrence``. If there is no causal form, its config sets ``causal_refusal``.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from transnormer_lib.attention.interface import Mechanism, check_config, check_padding_mask
+from transnormer_lib import checks
+from transnormer_lib.attention.interface import Mechanism, MechanismConfig, check_padding_mask
 from transnormer_lib.attention.recurrent import State, at_position, check_state
 
 
 @dataclass(frozen=True)
-class BlockConfig:
-    """The fields every block has. Raises ``ValueError("field=value: rule")``."""
-
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "strict": True}
-    causal_refusal: ClassVar[str] = ""  # why causal=True is refused, in half a sentence; empty if it is not
-
+class BlockConfig(MechanismConfig):
     dim: int  # D
     causal: bool = False  # a token sees itself and earlier tokens only
     impl: Literal["auto", "reference", "chunked"] = "auto"  # chunked, the fast form; reference is the specification
-
-    def __post_init__(self) -> None:
-        check_config(self)
 
 
 class AttentionBlock(Mechanism):
@@ -44,8 +37,13 @@ class AttentionBlock(Mechanism):
     def flops(self, length: int) -> int:
         """Floating-point operations of the fast form over one sequence, a multiply-add as two.
 
-        Matrix products only, without those of ``nn.Linear`` layers, whose weights the caller counts.
+        Matrix products only, without those of ``nn.Linear`` layers, whose weights the caller counts. Raises ValueError
+        for a length below 1.
         """
+        checks.check_count("length", length)
+        return self.mix_flops(length)
+
+    def mix_flops(self, length: int) -> int:
         raise NotImplementedError
 
     def state_after(self, x_BND: Tensor) -> State:

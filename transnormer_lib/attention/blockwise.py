@@ -62,15 +62,9 @@ def serves(*tensors: Tensor) -> bool:
     )
 
 
-def multiplies_bfloat16() -> bool:
-    """Whether this CPU has instructions for bfloat16 products summed in float32."""
-    if not hasattr(torch.cpu, "get_capabilities"):
-        return False
-    capabilities: Mapping[str, Any] = torch.cpu.get_capabilities()
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
-
-
-_BFLOAT16_PRODUCTS = multiplies_bfloat16()
+_capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+# Whether this CPU has instructions for bfloat16 products summed in float32.
+_BFLOAT16_PRODUCTS = bool(_capabilities.get("avx512_bf16") or _capabilities.get("amx_bf16"))
 
 
 def blockwise(
@@ -127,7 +121,6 @@ class _Chunks:
         return self._running(summands_GDE, carry_MDE, 1)
 
     def after(self, summands_GDE: Tensor, carry_MDE: Tensor) -> Tensor:
-        """``before`` for a sum from the end."""
         return self._running(summands_GDE, carry_MDE, -1)
 
     def _running(self, summands_GDE: Tensor, carry_MDE: Tensor, step: int) -> Tensor:
@@ -154,7 +147,6 @@ def operand_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def _add_product(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """x + a @ b in x's memory."""
     return torch.baddbmm(x, a, b, out=x)
 
 
@@ -249,7 +241,6 @@ class _Blockwise(torch.autograd.Function):
 
 
 def _inverse_rms(t: Tensor, product: Product) -> Tensor:
-    """1 / sqrt(σ² + ε) or 1 / (σ + ε), σ² the mean of squares."""
     mean = _mean(t.square(), product)
     return mean.add_(product.eps).rsqrt_() if product.eps_inside else mean.sqrt_().add_(product.eps).reciprocal_()
 

@@ -33,7 +33,6 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor |
 
 
 def _plain(q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None, product: Product) -> Tensor:
-    """``causal_attention`` as a composition of PyTorch's operations."""
     phi = feature_map(product.phi)
     phi_q, phi_k, wide_v = phi(widen(q)), phi(widen(k)), widen(v)
     if key_padding_mask is not None:
@@ -69,13 +68,8 @@ def _plain_product(q: Tensor, k: Tensor, v: Tensor, chunk_size: int) -> Tensor:
     return t.view(b, h, n + ragged, e)[:, :, :n]
 
 
-def full_product(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The same sum over all j, Q (K^T V) as in Eq. 13."""
-    return q @ (k.mT @ v)
-
-
 def product_flops(length: int, d: int, e: int, chunk_size: int | None) -> int:
-    """Floating-point operations of one head's product, a multiply-add as two; no chunk: ``full_product``."""
+    """Floating-point operations of one head's product, a multiply-add as two; no chunk: Q (K^T V)."""
     if chunk_size is None:
         return 4 * length * d * e
     if length <= chunk_size:
@@ -86,6 +80,6 @@ def product_flops(length: int, d: int, e: int, chunk_size: int | None) -> int:
 
 
 def product_and_normaliser(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """(t [B, H, N, E], z [B, H, N, 1]) of ``full_product`` in one pass: z is the product with a value of ones."""
-    t = full_product(q, k, F.pad(v, (0, 1), value=1.0))
+    """(t [B, H, N, E], z [B, H, N, 1]) of Q (K^T V), Eq. 13, in one pass: z is the product with a value of ones."""
+    t = q @ (k.mT @ F.pad(v, (0, 1), value=1.0))
     return t[..., :-1], t[..., -1:]

@@ -17,13 +17,13 @@ Shapes: B batch, H heads, N length, D head_dim.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from transnormer_lib.attention.feature_attention import FeatureAttention
-from transnormer_lib.attention.interface import About, AttentionConfig, check_length
+from transnormer_lib.attention.interface import AttentionConfig, check_length
 from transnormer_lib.attention.linear import scale_rows
 from transnormer_lib.attention.registry import register
 
@@ -45,13 +45,6 @@ class CosformerAttention(FeatureAttention):
     """
 
     config: CosformerConfig
-    about: ClassVar[About] = About(
-        title="cosFormer",
-        time="N·D²",
-        memory="N·D + N/C·D²",
-        source="Qin et al., 2022, arXiv:2202.08791, Eq. 10 to 12",
-        oracle="the cosine of Eq. 10 in loops over tokens in plain Python",
-    )
 
     def __init__(self, config: CosformerConfig) -> None:
         super().__init__(config)

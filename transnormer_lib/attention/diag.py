@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transnormer_lib.attention import triton_forms
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.norm import magnitude_weights
 from transnormer_lib.attention.norms import RMSNorm, over_embedding, widen
 from transnormer_lib.attention.recurrent import State, StateShapes
@@ -39,7 +39,6 @@ class DiagConfig(AttentionConfig):
 
     @property
     def output_norm(self) -> str:
-        """``norm`` with None replaced by what the paper's models use."""
         return self.norm or ("rms" if self.scores == "rela" else "none")
 
 
@@ -52,13 +51,6 @@ class DiagAttention(Attention):
     """
 
     config: DiagConfig
-    about = About(
-        title="DiagAttention",
-        time="N·w·D",
-        memory="N·w",
-        source="Qin et al., 2022, arXiv:2210.10340, Section 4.3",
-        oracle="loops over tokens in plain Python",
-    )
     kernel_devices = ("cuda",)
 
     def __init__(self, config: DiagConfig) -> None:
@@ -85,8 +77,6 @@ class DiagAttention(Attention):
         return o.transpose(1, 2)
 
     def kernel_refusal(self, dtype: torch.dtype, device: torch.device) -> str:
-        if reason := triton_forms.refusal(self.config.head_dim, dtype, device):
-            return reason
         if self.config.dropout and self.training:
             return "the kernel has no dropout"
         if self.config.block_size > 128:
@@ -103,11 +93,9 @@ class DiagAttention(Attention):
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         """The scores' softmax or ReLU, for whole sequences and for blocks: [..., n, n] for q, k [..., n, D]."""
-        q, k = self.rotated(q, k, period=self.config.block_size)
-        return self._matrix(q, k, allowed)
+        return self._matrix(*self.rotated(q, k, period=self.config.block_size), allowed)
 
     def _matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        """``attention_matrix`` of rotated queries and keys."""
         s = (q * self.config.head_dim**-0.5) @ k.mT
         if self.config.scores == "softmax":
             return masked_softmax(s, allowed)

@@ -53,8 +53,7 @@ class FeatureAttention(Attention):
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         self.begin()
-        q, k = self.rotated(widen(q), widen(k))
-        return self.product(q, k, widen(v), key_padding_mask)
+        return self.product(*self.inputs(q, k, v), key_padding_mask)
 
     def product(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """The output for rotated queries and keys, in the dtype of the sums, with zeros on padding."""

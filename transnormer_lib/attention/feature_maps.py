@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transnormer_lib.checks import nearest
+from transnormer_lib.checks import check_choice
 
 FeatureMap = Callable[[Tensor], Tensor]
 
@@ -58,7 +58,6 @@ def slope(name: str, phi_x: Tensor) -> Tensor | None:
 
 
 def feature_map(name: str) -> FeatureMap:
-    """The feature map called ``name``; ValueError naming the nearest one if there is none."""
-    if name not in FEATURE_MAPS:
-        raise ValueError(f"phi={name!r}: no such feature map{nearest(str(name), FEATURE_MAPS)}")
+    """The feature map called ``name``; ValueError if there is none."""
+    check_choice("phi", name, FEATURE_MAPS)
     return FEATURE_MAPS[name]

@@ -30,24 +30,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transnormer_lib.attention.gated import CachedBlock, GatedBlock, GatedConfig, Images
-from transnormer_lib.attention.interface import About, check_length
+from transnormer_lib.attention.interface import check_length
 from transnormer_lib.attention.norms import widen
-from transnormer_lib.attention.recurrent import State, StateShapes
+from transnormer_lib.attention.recurrent import State, StateShapes, append
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.rotary import Rotary
 
 
 @dataclass(frozen=True)
 class _FlashConfig(GatedConfig):
-    """The fields of FLASH and FLASH-quad."""
-
     position_bias: Literal["table", "rope", "none"] = "table"  # b: learned per distance; RoPE of a and b; or zero
     max_length: int = 512  # the table has 2·max_length − 1 numbers
-
-    @property
-    def reach(self) -> int:
-        """The table holds distances below this."""
-        return self.max_length
 
 
 class _Flash(GatedBlock):
@@ -57,10 +50,11 @@ class _Flash(GatedBlock):
 
     def __init__(self, config: _FlashConfig) -> None:
         super().__init__(config, bias=True, offset=True)
+        self.reach = max(config.max_length, getattr(config, "chunk_size", 1))  # the table holds distances below this
         self.table: nn.Parameter | None = None
         self.bias_vectors: nn.Parameter | None = None
         if config.position_bias == "table":
-            self.table = nn.Parameter(torch.empty(2 * config.reach - 1))
+            self.table = nn.Parameter(torch.empty(2 * self.reach - 1))
         if config.position_bias == "rope":
             self.bias_vectors = nn.Parameter(torch.empty(2, config.s))
             self.bias_rotary = Rotary(config.s, learned=False)
@@ -77,7 +71,7 @@ class _Flash(GatedBlock):
         """b_{j−i} for all i and j as the paper writes it; distances beyond the table are those of its ends."""
         if self.table is not None:
             at = torch.arange(n, device=self.table.device)
-            last = self.config.reach - 1
+            last = self.reach - 1
             return widen(self.table)[(at[None, :] - at[:, None]).clamp(-last, last) + last]
         if self.bias_vectors is not None:
             a_1NS, b_1NS = self.bias_rotary(*(x.expand(1, n, -1) for x in widen(self.bias_vectors)))
@@ -87,7 +81,7 @@ class _Flash(GatedBlock):
     def distances(self, n: int) -> Tensor | None:
         """b of the distances −(n − 1) … n − 1, [2n − 1]: rotating both by i does not change (R_i a)·(R_j b)."""
         if self.table is not None:
-            middle = self.config.reach - 1
+            middle = self.reach - 1
             return widen(self.table)[middle - (n - 1) : middle + n]
         if self.bias_vectors is not None:
             a_S, b_S = widen(self.bias_vectors)
@@ -114,10 +108,6 @@ class FlashConfig(_FlashConfig):
     chunk_size: int = 64  # C; TransNormer's baseline: 64, Hua et al.: 256
     divide_by: Literal["seen", "chunk"] = "seen"  # n of the linear part; released: the chunk size
 
-    @property
-    def reach(self) -> int:
-        return max(self.max_length, self.chunk_size)
-
 
 @register("flash", FlashConfig)
 class Flash(_Flash):
@@ -128,13 +118,6 @@ class Flash(_Flash):
 
     config: FlashConfig
     images: ClassVar[int] = 4
-    about: ClassVar[About] = About(
-        title="FLASH",
-        time="N·(C + s)·e",
-        memory="N·(C + e) + N/C·s·e",
-        source="Hua et al., 2022, arXiv:2202.10447, Section 4",
-        oracle="FLASH-pytorch's FLASH; loops over tokens in plain Python",
-    )
 
     def attention_matrix(self, images: Images, allowed: Tensor) -> Tensor:
         quad_q, lin_q, quad_k, lin_k = images
@@ -218,14 +201,6 @@ class FlashQuad(_Flash, CachedBlock):
     """FLASH-quad, the gated attention unit. The recurrent state is a cache of all keys and values, which grows."""
 
     config: FlashQuadConfig
-    about: ClassVar[About] = About(
-        title="FLASH-quad",
-        time="N²·(s + e)",
-        memory="N²",
-        memory_growth="quadratic",
-        source="Hua et al., 2022, arXiv:2202.10447, Section 3",
-        oracle="FLASH-pytorch's GAU; loops over tokens in plain Python",
-    )
 
     def check_length(self, length: int) -> None:
         if self.table is not None:
@@ -249,12 +224,9 @@ class FlashQuad(_Flash, CachedBlock):
             q = q / n.clamp(min=1.0)[..., None]
         return self.kernel(q, k) @ v_BNE  # no mask: padding's values are zero
 
-    def mix_flops(self, length: int) -> int:
-        return 2 * length * length * (self.config.s + self.config.e)
-
     def mix_one(self, images: Images, v_B1E: Tensor, state: State, position: int) -> tuple[Tensor, State]:
         n = self.config.max_length if self.config.divide_by == "max_length" else position + 1
-        after, keys, values = self.append(state, images[1], v_B1E, position)
+        after, keys, values = append(state, images[1], v_B1E, position)
         return self.kernel_row(images[0] / n, keys) @ values, after
 
     def _check_recurrent(self) -> None:

@@ -21,17 +21,14 @@ from torch import Tensor, nn
 from transnormer_lib.attention.block import AttentionBlock, BlockConfig
 from transnormer_lib.attention.interface import without_autocast
 from transnormer_lib.attention.norms import widen
-from transnormer_lib.attention.recurrent import State, StateShapes, append, cache_of, cache_shapes
+from transnormer_lib.attention.recurrent import State, StateShapes, cache_of, cache_shapes
 from transnormer_lib.attention.rotary import Rotary
-from transnormer_lib.checks import check_count
 
 Images = tuple[Tensor, ...]  # the affine images of z, each [B, N, s]
 
 
 @dataclass(frozen=True)
 class GatedConfig(BlockConfig):
-    """The fields every gated block has."""
-
     s: int = 128  # width of z, of queries and of keys
     expansion: int = 2  # e / dim
     rope: bool = True  # rotate queries and keys by their positions
@@ -44,8 +41,17 @@ class GatedConfig(BlockConfig):
 
     @property
     def e(self) -> int:
-        """Width of u and v."""
         return self.expansion * self.dim
+
+
+def uniform_linear(parent: nn.Module, generator: torch.Generator | None) -> None:
+    """Draw the weights and biases of linear layers uniformly in ±1/√fan_in, torch's default."""
+    for linear in parent.modules():
+        if isinstance(linear, nn.Linear):
+            bound = linear.in_features**-0.5
+            nn.init.uniform_(linear.weight, -bound, bound, generator=generator)
+            if linear.bias is not None:
+                nn.init.uniform_(linear.bias, -bound, bound, generator=generator)
 
 
 class GatedBlock(AttentionBlock):
@@ -67,11 +73,7 @@ class GatedBlock(AttentionBlock):
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Linear layers uniform in ±1/√fan_in, torch's default; γ ones, β zeros."""
-        for linear in (self.in_proj, self.out_proj):
-            bound = linear.in_features**-0.5
-            nn.init.uniform_(linear.weight, -bound, bound, generator=generator)
-            if linear.bias is not None:
-                nn.init.uniform_(linear.bias, -bound, bound, generator=generator)
+        uniform_linear(self, generator)
         nn.init.ones_(self.gamma)
         if self.beta is not None:
             nn.init.zeros_(self.beta)
@@ -84,16 +86,11 @@ class GatedBlock(AttentionBlock):
         """A v [B, N, e], the fast form; v is zero on padding."""
         raise NotImplementedError
 
-    def mix_flops(self, length: int) -> int:
-        """Operations of ``mix``."""
-        raise NotImplementedError
-
     def cache(self) -> StateShapes:
         """The names and the shapes beyond [B] of what is remembered between tokens."""
         raise NotImplementedError
 
     def remember(self, images: Images, v_BNE: Tensor) -> State:
-        """What is remembered after the tokens given."""
         raise NotImplementedError
 
     def mix_one(self, images: Images, v_B1E: Tensor, state: State, position: int) -> tuple[Tensor, State]:
@@ -154,10 +151,6 @@ class GatedBlock(AttentionBlock):
             return torch.ones(1, v_BNE.shape[1], dtype=v_BNE.dtype, device=v_BNE.device)
         return (~key_padding_mask).to(v_BNE.dtype)
 
-    def flops(self, length: int) -> int:
-        check_count("length", length)
-        return self.mix_flops(length)
-
     def state_shapes(self) -> StateShapes:
         return {**self.cache(), **({"before": (1, self.shifted_width)} if self.config.token_shift else {})}
 
@@ -186,14 +179,10 @@ class CachedBlock(GatedBlock):
     """Base of the gated blocks whose tokens see all earlier ones: the state is a cache of all keys and values."""
 
     def cache(self) -> StateShapes:
-        # One head: [B, 1, L, s] and [B, 1, L, e].
-        return {name: (1, *shape) for name, shape in cache_shapes(self.config.s, self.config.e).items()}
+        return cache_shapes(self.config.s, self.config.e)
 
     def remember(self, images: Images, v_BNE: Tensor) -> State:
-        return cache_of(images[1][:, None], v_BNE[:, None])
+        return cache_of(images[1], v_BNE)
 
-    @staticmethod
-    def append(state: State, k_B1S: Tensor, v_B1E: Tensor, position: int) -> tuple[State, Tensor, Tensor]:
-        """(the cache with one more token, all keys [B, position + 1, s], all values)."""
-        after, keys, values = append(state, k_B1S[:, None], v_B1E[:, None], position)
-        return after, keys[:, 0], values[:, 0]
+    def mix_flops(self, length: int) -> int:
+        return 2 * length * length * (self.config.s + self.config.e)

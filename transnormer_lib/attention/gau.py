@@ -23,15 +23,14 @@ Shapes: B batch, N length, D width, e width of u and v, s width of z.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from transnormer_lib.attention.gated import CachedBlock, GatedConfig, Images
-from transnormer_lib.attention.interface import About
-from transnormer_lib.attention.recurrent import State
+from transnormer_lib.attention.recurrent import State, append
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
 
@@ -55,14 +54,6 @@ class GAU(CachedBlock):
     """
 
     config: GAUConfig
-    about: ClassVar[About] = About(
-        title="GAU (softmax_plus)",
-        time="N²·(s + e)",
-        memory="N²",
-        memory_growth="quadratic",
-        source="Liu, 2022, GAU-based Model, Sections 3.3 and 4.1",
-        oracle="loops over tokens in plain Python; FLASH-pytorch's GAU for relu2-n2",
-    )
 
     def __init__(self, config: GAUConfig) -> None:
         super().__init__(config, bias=False, offset=config.offset, dropout=config.dropout)
@@ -130,11 +121,8 @@ class GAU(CachedBlock):
         c = matrix.sum(-1, keepdim=True).clamp(min=torch.finfo(matrix.dtype).tiny)  # c is zero if its row is
         return o / (c * n * self.config.s)
 
-    def mix_flops(self, length: int) -> int:
-        return 2 * length * length * (self.config.s + self.config.e)
-
     def mix_one(self, images: Images, v_B1E: Tensor, state: State, position: int) -> tuple[Tensor, State]:
-        after, keys, values = self.append(state, images[1], v_B1E, position)
+        after, keys, values = append(state, images[1], v_B1E, position)
         n = torch.tensor(position + 1.0, dtype=keys.dtype, device=keys.device)
         scores = (images[0] * self._factor(n)) @ keys.mT
         if self.config.normaliser.startswith("softmax"):

@@ -31,7 +31,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.norms import KeepsFloat32, wide_dtype, widen
 from transnormer_lib.attention.query_blocks import by_query_blocks
 from transnormer_lib.attention.registry import register
@@ -42,8 +42,6 @@ _LONGEST_LN = 24  # ⌈ln n⌉ of 26 billion tokens: c times as many fractions a
 
 @dataclass(frozen=True)
 class InformerConfig(AttentionConfig):
-    """ProbSparse attention. Its causal form attends for ``chunk_size`` selected queries at a time."""
-
     factor: int = 5  # c of u, the number of selected queries
     sampling_factor: int = 5  # c of U, the number of sampled keys; the release has one c for both
     mean_over: Literal["sample", "length"] = "sample"  # what the sampled sum is divided by; released: length
@@ -52,7 +50,6 @@ class InformerConfig(AttentionConfig):
 
     @property
     def by_prefix(self) -> bool:
-        """Whether a query is selected by its own prefix alone."""
         return self.causal and self.selection == "prefix"
 
 
@@ -71,14 +68,6 @@ class InformerAttention(KeepsFloat32, Attention):
     """
 
     config: InformerConfig
-    about = About(
-        title="Informer (ProbSparse)",
-        time="N·ln N·D",
-        memory="N·ln N",
-        memory_growth="linearithmic",
-        source="Zhou et al., 2021, arXiv:2012.07436, Algorithm 1",
-        oracle="transformers' InformerProbSparseAttention; Algorithm 1 in plain Python",
-    )
     fractions_F: Tensor
 
     def __init__(self, config: InformerConfig) -> None:

@@ -3,8 +3,9 @@
 Shapes: B batch, H heads, N length, D head_dim.
 
 A mechanism subclasses ``Attention`` and writes ``attention_matrix`` (its specification: the [N, N] matrix that
-multiplies the values), ``chunked`` (the fast form), ``head_flops`` and ``about``; for decoding ``state_shapes``,
-``state_after`` and ``recurrence``. If no causal form is published, its config sets ``causal_refusal``. It may override
+multiplies the values), ``chunked`` (the fast form) and ``head_flops``, and has a row in mechanisms.csv; for decoding
+``state_shapes``, ``state_after`` and ``recurrence``. If there is no causal form, its config sets ``causal_refusal``. It
+may override
 
 - ``finish``, which maps matrix @ values to the output, as NormAttention's norm does;
 - ``shown_weights``, what ``weights`` returns if the matrix itself is not a set of weights;
@@ -16,65 +17,19 @@ multiplies the values), ``chunked`` (the fast form), ``head_flops`` and ``about`
 
 import contextlib
 import logging
-from dataclasses import dataclass, fields
-from types import NoneType
-from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from transnormer_lib import checks
-from transnormer_lib.attention import recurrent
+from transnormer_lib.attention import recurrent, triton_forms
 from transnormer_lib.attention.norms import wide_dtype, widen
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.rotary import Rotary, check_even
 from transnormer_lib.choices import Rotary as RotaryName
-
-_logged: set[tuple[str, ...]] = set()
-
-
-@dataclass(frozen=True)
-class About:
-    """One row of the table of mechanisms. Costs are the fast form's orders, per head and sequence."""
-
-    title: str  # the name a reader knows it by
-    time: str  # for example "N·w·D"
-    memory: str  # beside its inputs and output
-    source: str  # authors, year, and where it is defined
-    oracle: str  # the independent source that the tests compare it with
-    memory_growth: Literal["linear", "linearithmic", "quadratic"] = "linear"  # of ``memory`` in N: tests measure it
-
-
-def check_config(config: Any) -> None:
-    """Check each field of a config by its type, and ``causal`` against ``causal_refusal``; ValueError in one line.
-
-    A Literal must be one of its choices, an int at least 1, a float positive and finite, ``dropout`` a probability.
-    ``field(metadata={"least": 0})`` also allows zero; None passes if the type includes it.
-    """
-    hints = get_type_hints(type(config))
-    for field in fields(config):
-        name, value, kind, least = (
-            field.name,
-            getattr(config, field.name),
-            hints[field.name],
-            field.metadata.get("least"),
-        )
-        if NoneType in get_args(kind):
-            if value is None:
-                continue
-            kind = get_args(kind)[0]
-        if get_origin(kind) is Literal:
-            checks.check_choice(name, value, kind)
-        elif kind is bool:
-            checks.check_flag(name, value)
-        elif kind is int:
-            checks.check_count(name, value, 1 if least is None else least)
-        elif name == "dropout":
-            checks.check_probability(name, value)
-        elif kind is float:
-            (checks.check_positive if least is None else checks.check_not_negative)(name, value)
-    if config.causal and config.causal_refusal:
-        raise ValueError(f"causal=True: {config.causal_refusal}")
 
 
 def check_length(length: int, max_length: int) -> None:
@@ -84,12 +39,20 @@ def check_length(length: int, max_length: int) -> None:
 
 
 @dataclass(frozen=True)
-class AttentionConfig:
-    """The fields every mechanism has. Raises ``ValueError("field=value: rule")``."""
+class MechanismConfig:
+    """Base of the configs of attentions and blocks. Raises ``ValueError("field=value: rule")``."""
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "strict": True}
     causal_refusal: ClassVar[str] = ""  # why causal=True is refused, in half a sentence; empty if it is not
 
+    def __post_init__(self) -> None:
+        checks.check_fields(self)
+        if getattr(self, "causal", False) and self.causal_refusal:
+            raise ValueError(f"causal=True: {self.causal_refusal}")
+
+
+@dataclass(frozen=True)
+class AttentionConfig(MechanismConfig):
     heads: int  # H
     head_dim: int  # D
     causal: bool = False  # a query sees itself and earlier tokens only
@@ -98,7 +61,7 @@ class AttentionConfig:
     rotary: RotaryName = "none"  # rotates queries and keys by their positions; released TransNormer: lrpe
 
     def __post_init__(self) -> None:
-        check_config(self)
+        super().__post_init__()
         check_even(self.rotary, self.head_dim)
 
 
@@ -106,7 +69,6 @@ class Mechanism(nn.Module):
     """What attentions and blocks share: a config, facts for the registry, and the start of the recurrent form."""
 
     name: ClassVar[str] = ""  # set by the registry
-    about: ClassVar[About]
     config: Any
     state_leading: tuple[int, ...] = ()  # dimensions of the state's tensors between B and their own shapes
 
@@ -178,11 +140,10 @@ class Attention(Mechanism):
         raise NotImplementedError
 
     def kernel(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        """The Triton form, o_BHND."""
         raise NotImplementedError
 
     def kernel_refusal(self, dtype: torch.dtype, device: torch.device) -> str:
-        """Why the kernel cannot serve q, k, v of ``dtype`` on ``device``, in half a sentence; empty if it can."""
+        """Why the kernel cannot serve q, k, v of ``dtype``, beyond ``triton_forms.refusal``; empty if it can."""
         return ""
 
     def state_after(self, k: Tensor, v: Tensor) -> State:
@@ -194,8 +155,8 @@ class Attention(Mechanism):
         raise NotImplementedError
 
     def head_flops(self, length: int) -> int:
-        """``flops`` of one head."""
-        raise NotImplementedError
+        """``flops`` of one head: two products of N × N × D unless overridden."""
+        return 4 * length * length * self.config.head_dim
 
     def finish(self, t: Tensor) -> Tensor:
         """From matrix @ values to the output, both [B, H, N, D]. The identity unless overridden."""
@@ -234,10 +195,7 @@ class Attention(Mechanism):
             return self.reference(q, k, v, key_padding_mask)[0].to(q.dtype)
 
     def weights(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
-        """The weights w_BHNN before dropout, for analysis: by the reference form, in memory quadratic in N.
-
-        Arguments and errors are those of ``forward``.
-        """
+        """The weights w_BHNN before dropout, for analysis: by the reference form, in memory quadratic in N."""
         check_inputs(self.config, q, k, v, key_padding_mask)
         q, k, v = _without_padding(q, k, v, key_padding_mask)
         with without_autocast(q.device.type):
@@ -264,11 +222,11 @@ class Attention(Mechanism):
     def step(self, q_BHD: Tensor, k_BHD: Tensor, v_BHD: Tensor, state: State) -> tuple[Tensor, State]:
         """(o [B, H, D] of the next token, equal to the parallel form's; the state after it).
 
-        ``state`` is consumed: its memory may be overwritten. Records no gradient. Raises ValueError if the config is
-        not causal, and for shapes, dtypes or a state that do not fit.
+        ``state`` is consumed: its memory may be overwritten. Records no gradient. Raises ValueError or TypeError if the
+        config is not causal, and for shapes, dtypes or a state that do not fit.
         """
         self._check_recurrent()
-        recurrent.check_step(self.config.heads, self.config.head_dim, q_BHD, k_BHD, v_BHD)
+        check_inputs(self.config, q_BHD, k_BHD, v_BHD, one_token=True)
         recurrent.check_state(state, self.state_shapes(), self.state_dtype(q_BHD.dtype), "q", q_BHD)
         position = int(state["position"])
         with without_autocast(q_BHD.device.type):
@@ -283,6 +241,11 @@ class Attention(Mechanism):
         """
         checks.check_count("length", length)
         return self.config.heads * self.head_flops(length)
+
+    def inputs(self, q: Tensor, k: Tensor, v: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """(q, k, v), wide, queries and keys rotated to the positions start, start + 1, …"""
+        q, k = self.rotated(widen(q), widen(k), start=start)
+        return q, k, widen(v)
 
     def rotated(self, *tensors: Tensor, start: int = 0, period: int = 0) -> tuple[Tensor, ...]:
         """Tensors [..., N, D] rotated to their positions if the config asks for it; see ``rotary.Rotary``."""
@@ -301,19 +264,18 @@ class Attention(Mechanism):
                 runs = f"the kernel for {self.name!r} runs on {', '.join(self.kernel_devices)}"
                 raise ValueError(f"impl='triton': {runs}, the tensors are on {device.type}; use 'auto' or 'chunked'")
             return "chunked"
-        reason = self.kernel_refusal(dtype, device)
+        reason = triton_forms.refusal(self.config.head_dim, dtype, device) or self.kernel_refusal(dtype, device)
         if reason and impl == "triton":
             raise ValueError(f"impl='triton': {reason}; use 'auto' or 'chunked' for {self.name!r}")
         form = "chunked" if reason else "triton"
-        _log_once(self.name, str(device), form, reason)
+        if not torch.compiler.is_compiling():
+            _log_once(self.name, str(device), form, reason)
         return form
 
 
+@cache
 def _log_once(mechanism: str, device: str, form: str, reason: str) -> None:
     """Log a mechanism's form on a device the first time: a warning if there is a ``reason`` not to use the kernel."""
-    if torch.compiler.is_compiling() or (mechanism, device, form, reason) in _logged:
-        return
-    _logged.add((mechanism, device, form, reason))
     because = f": {reason}" if reason else ""
     level = logging.WARNING if reason else logging.INFO
     logging.getLogger("transnormer_lib.attention").log(level, "%s on %s runs %s%s", mechanism, device, form, because)
@@ -333,12 +295,20 @@ def _without_padding(q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor |
     return tuple(x.masked_fill(key_padding_mask[:, None, :, None], 0.0) for x in (q, k, v))
 
 
-def check_inputs(config: AttentionConfig, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> None:
+def check_inputs(
+    config: AttentionConfig,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    key_padding_mask: Tensor | None = None,
+    one_token: bool = False,
+) -> None:
     """Refuse inputs that do not fit each other or the config, in one line that says why."""
     for name, x in (("q", q), ("k", k), ("v", v)):
-        shape, fits = tuple(x.shape), (config.heads, config.head_dim)
-        if len(shape) != 4 or (shape[1], shape[3]) != fits or not shape[2]:
-            raise ValueError(f"{name}.shape={shape}: must be [B, {fits[0]}, N, {fits[1]}], N at least 1")
+        shape, h, d = tuple(x.shape), config.heads, config.head_dim
+        if len(shape) != 4 - one_token or (shape[1], shape[-1]) != (h, d) or not shape[2]:
+            expected = f"[B, {h}, {d}], one token per sequence" if one_token else f"[B, {h}, N, {d}], N at least 1"
+            raise ValueError(f"{name}.shape={shape}: must be {expected}")
         if x.shape != q.shape:
             raise ValueError(f"{name}.shape={shape}: must equal q.shape={tuple(q.shape)}")
         if not x.is_floating_point():

@@ -25,8 +25,12 @@ def real_tokens(allowed: Tensor | None, q: Tensor) -> Tensor:
     return allowed[:, 0, 0].expand(q.shape[0], -1)
 
 
-def segment_means(landmarks: int, key_padding_mask: Tensor | None, like: Tensor) -> tuple[Tensor, Tensor | None]:
-    """(P [B, M, N], is_landmark [B, M] or None if all are): P @ x are the means over segments of real tokens.
+def segment_means(
+    landmarks: int, key_padding_mask: Tensor | None, like: Tensor
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """(P [B, 1, M, N], which landmarks are real [B, 1, 1, M], which pairs with a key are [B, 1, M, N]).
+
+    P @ x are the means over segments of real tokens. Without a mask all are real, which None says.
 
     M = min(landmarks, N). The L real tokens are cut into min(M, L) segments of length ⌊L/M⌋, the last L mod M of them
     longer by one, as in the released LARA; if M divides L this is the cut of Nyströmformer's Section 3.
@@ -44,7 +48,11 @@ def segment_means(landmarks: int, key_padding_mask: Tensor | None, like: Tensor)
         member = member & ~key_padding_mask[:, None, :]
     means = member.to(like.dtype)
     means = means / means.sum(-1, keepdim=True).clamp(min=1.0)
-    return means, None if key_padding_mask is None else at < count
+    means = means[:, None]  # the same for all heads
+    if key_padding_mask is None:
+        return means, None, None
+    is_landmark = (at < count)[:, None, None, :]
+    return means, is_landmark, is_landmark.mT & ~key_padding_mask[:, None, None, :]
 
 
 def segment_sizes(landmarks: int, count: int) -> list[int]:

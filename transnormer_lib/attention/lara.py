@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.landmarks import mean_of_segments, real_tokens, segment_means, sequence_by_sequence
 from transnormer_lib.attention.norms import LayerNorm, widen
 from transnormer_lib.attention.registry import register
@@ -71,13 +71,6 @@ class Lara(Attention):
     """The estimate above. The rows of its matrix, Σ_c w_nc ξ(k_m, ω_c) / …, sum to one."""
 
     config: LaraConfig
-    about = About(
-        title="Linear randomized attention (LARA)",
-        time="N·landmarks·D",
-        memory="N·landmarks",
-        source="Zheng, Wang and Kong, 2022, arXiv:2204.04667, Section 4",
-        oracle="loops over tokens and landmarks in plain Python",
-    )
 
     def __init__(self, config: LaraConfig) -> None:
         super().__init__(config)
@@ -126,16 +119,11 @@ class Lara(Attention):
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k = self.rotated(widen(q), widen(k))
         root = self.config.head_dim**-0.5
-        means, is_landmark = segment_means(self.config.landmarks, key_padding_mask, q)
-        means = means[:, None]  # the same for all heads
+        means, columns, keys = segment_means(self.config.landmarks, key_padding_mask, q)
         q_BHCD, k_BHCD = means @ self.map_q(q), means @ self.map_k(k)
         mu = q_BHCD + k_BHCD
         omega = mu + self.noise_like(mu)
         # Sums leave out padding and missing landmarks; without a mask there are none.
-        columns = keys = None
-        if key_padding_mask is not None and is_landmark is not None:
-            columns = is_landmark[:, None, None, :]
-            keys = columns.mT & ~key_padding_mask[:, None, None, :]
         # The logarithms of ξ without ‖q_n‖², which is the same for all c and cancels.
         log_q_BHCN, log_k_BHCN, log_mu_BHCC = (root * (omega @ x.mT) for x in (q, k, mu))
         log_k_BHCN, log_mu_BHCC = (

@@ -10,16 +10,16 @@ Shapes: B batch, H heads, N length, D head_dim.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from transnormer_lib.attention import triton_forms
 from transnormer_lib.attention.blockwise import Product, operand_dtype
-from transnormer_lib.attention.chunked import causal_attention, full_product, product_and_normaliser, product_flops
+from transnormer_lib.attention.chunked import causal_attention, product_and_normaliser, product_flops
 from transnormer_lib.attention.feature_maps import feature_map
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
@@ -36,13 +36,7 @@ def scale_rows(s: Tensor, floor: float = 1e-6) -> Tensor:
 
 @dataclass(frozen=True)
 class UnscaledLinearConfig(AttentionConfig):
-    """Linear attention without the denominator."""
-
-    phi: str = "1+elu"  # feature map: "elu", "1+elu", "relu" or "identity"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        feature_map(self.phi)
+    phi: Literal["elu", "1+elu", "relu", "identity"] = "1+elu"  # feature map
 
 
 @register("linear-unscaled", UnscaledLinearConfig)
@@ -53,13 +47,6 @@ class UnscaledLinearAttention(Attention):
     """
 
     config: UnscaledLinearConfig
-    about: ClassVar[About] = About(
-        title="Linear attention without its denominator",
-        time="N·D²",
-        memory="N·D + N/C·D²",
-        source="Qin et al., 2022, arXiv:2210.10340, Table 1",
-        oracle="loops over tokens in plain Python",
-    )
     kernel_devices = ("cuda",)
     kernel_norm: str = "none"  # ``norm`` of ``transnormer_kernels.norm_attention``
 
@@ -81,8 +68,6 @@ class UnscaledLinearAttention(Attention):
         return self.after_kernel(o.transpose(1, 2)).to(q.dtype)
 
     def kernel_refusal(self, dtype: torch.dtype, device: torch.device) -> str:
-        if reason := triton_forms.refusal(self.config.head_dim, dtype, device):
-            return reason
         if self.kernel_norm == "none" and dtype == torch.float16:
             return "a product that is not normalised may be more than float16 holds"
         return ""
@@ -95,21 +80,18 @@ class UnscaledLinearAttention(Attention):
             phi_k = phi_k.masked_fill(key_padding_mask[:, None, :, None], 0.0)
         return phi_q, phi_k
 
-    def scores(self, q: Tensor, k: Tensor, allowed: Tensor | None = None) -> Tensor:
-        """S of Eq. 6, s_ij = φ(q_i)·φ(k_j), of the rotated features; zero where ``allowed`` is False."""
+    def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
+        """S of Eq. 6, s_ij = φ(q_i)·φ(k_j), of the rotated features."""
         phi_q, phi_k = self.rotated(*self.features(q, k))
         s = phi_q @ phi_k.mT
         return s if allowed is None else s.masked_fill(~allowed, 0.0)
-
-    def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        return self.scores(q, k, allowed)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         if self.config.causal and self.rotary is None:
             return self.causal(q, k, v, key_padding_mask, self.config.phi)
         phi_q, phi_k = self.rotated(*self.features(q, k, key_padding_mask))
         if not self.config.causal:
-            return self.finish(full_product(phi_q, phi_k, widen(v)))
+            return self.finish(phi_q @ (phi_k.mT @ widen(v)))
         phi_q, phi_k, v = (x.to(operand_dtype(q.dtype)) for x in (phi_q, phi_k, v))
         return self.causal(phi_q, phi_k, v, None, "identity")
 
@@ -136,7 +118,6 @@ class UnscaledLinearAttention(Attention):
         return self.eager_step(q, k, v, state, position)
 
     def eager_step(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
-        """``recurrence`` in PyTorch."""
         phi_q, phi_k = self.rotated(*self.features(q, k), start=position)
         kv = state["kv"].addcmul_(phi_k.mT, widen(v))
         return self.finish(phi_q @ kv), {"kv": kv}
@@ -150,8 +131,6 @@ class UnscaledLinearAttention(Attention):
 
 @dataclass(frozen=True)
 class LinearConfig(UnscaledLinearConfig):
-    """Linear attention of Eq. 3."""
-
     denominator_floor: float = 1e-6  # Δ_i is clamped from below at this, as the released 1+elu code does
 
 
@@ -164,13 +143,6 @@ class LinearAttention(UnscaledLinearAttention):
     """
 
     config: LinearConfig
-    about = About(
-        title="Linear attention (1+elu)",
-        time="N·D²",
-        memory="N·D + N/C·D²",
-        source="Katharopoulos et al., 2020, arXiv:2006.16236, Eq. 5",
-        oracle="loops over tokens in plain Python",
-    )
     kernel_norm = "denominator"
 
     def kernel_options(self, device: torch.device) -> dict[str, Any]:
@@ -184,7 +156,7 @@ class LinearAttention(UnscaledLinearAttention):
         return ""
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        s = self.scores(q, k, allowed)
+        s = super().attention_matrix(q, k, allowed)
         if self.rotary is None:
             return scale_rows(s, self.config.denominator_floor)
         phi_q, phi_k = self.features(q, k)
@@ -208,7 +180,7 @@ class LinearAttention(UnscaledLinearAttention):
             if self.config.causal:
                 t = causal_attention(phi_q, phi_k, widen(v), None, Product(self.config.chunk_size))
             else:
-                t = full_product(phi_q, phi_k, widen(v))
+                t = phi_q @ (phi_k.mT @ widen(v))
         return t / z.clamp(min=self.config.denominator_floor)
 
     def state_shapes(self) -> StateShapes:

@@ -8,8 +8,6 @@ One E and one F serve all heads, which the paper calls headwise sharing; with ``
 key-value sharing. Position j of the sequence uses column j of E, padding included; a shorter sequence does not use the
 last columns. E and F are kept transposed, as e_NP and f_NP.
 
-There is no causal form: each mixture holds keys of the whole sequence.
-
 Shapes: B batch, H heads, N length, D head_dim, P projected length.
 """
 
@@ -19,7 +17,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig, check_length
+from transnormer_lib.attention.interface import Attention, AttentionConfig, check_length
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.registry import register
 
@@ -42,13 +40,6 @@ class Linformer(Attention):
     """
 
     config: LinformerConfig
-    about = About(
-        title="Linformer",
-        time="N·projected·D",
-        memory="N·projected",
-        source="Wang et al., 2020, arXiv:2006.04768, Eq. 7",
-        oracle="linformer 0.2.3, LinformerSelfAttention",
-    )
 
     def __init__(self, config: LinformerConfig) -> None:
         super().__init__(config)

@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transnormer_lib.attention import windows
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.norms import LayerNorm, over_embedding, widen
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
@@ -63,13 +63,11 @@ class TransformerLSConfig(AttentionConfig):
 
     @property
     def near(self) -> int:
-        """w: ``window`` with None replaced."""
-        return self.window or (64 if self.causal else 8)
+        return self.window or (64 if self.causal else 8)  # w
 
     @property
     def columns(self) -> int:
-        """r: ``rank`` with None replaced."""
-        return self.rank or (1 if self.causal else 32)
+        return self.rank or (1 if self.causal else 32)  # r
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -81,12 +79,10 @@ class TransformerLSConfig(AttentionConfig):
 
     @property
     def far(self) -> int:
-        """``memory`` with None replaced."""
         return self.memory or max(512 // self.segment_size, 1) * self.segment_size
 
     @property
     def positions_inside(self) -> bool:
-        """``relative_positions`` with None replaced."""
         return self.causal and self.rotary == "none" if self.relative_positions is None else self.relative_positions
 
 
@@ -140,13 +136,6 @@ class TransformerLSAttention(Attention):
     """
 
     config: TransformerLSConfig
-    about = About(
-        title="Transformer-LS",
-        time="N·(window + rank)·D, causal N·(window + rank·memory/segment_size)·D",
-        memory="N·(window + rank), causal N·(window + rank·memory/segment_size)",
-        source="Zhu et al., 2021, arXiv:2107.02192, Eq. 3 and 6",
-        oracle="long-short-transformer: LongShortAttention; Eq. 6 over tokens in plain loops",
-    )
 
     def __init__(self, config: TransformerLSConfig) -> None:
         super().__init__(config)
@@ -185,8 +174,7 @@ class TransformerLSAttention(Attention):
 
     def reference(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """One softmax over two matrices: because of the norms no single matrix times the values is the output."""
-        q, k, v = widen(q), widen(k), widen(v)
-        q, k = self.rotated(q, k)
+        q, k, v = self.inputs(q, k, v)
         n, segment, causal = q.shape[2], self.config.segment_size, self.config.causal
         rank_BN = windows.ranks(n, key_padding_mask, q.device)
         real_B1NN = windows.real_pairs(n, key_padding_mask, q.device)
@@ -236,10 +224,10 @@ class TransformerLSAttention(Attention):
         ]
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.rotated(widen(q), widen(k))
+        q, k, v = self.inputs(q, k, v)
         q = q * self.config.head_dim**-0.5
         attend = self._causal if self.config.causal else self._bidirectional
-        return self.finish(windows.on_real_tokens(attend, (q, k, widen(v)), key_padding_mask))
+        return self.finish(windows.on_real_tokens(attend, (q, k, v), key_padding_mask))
 
     def _bidirectional(self, q: Tensor, k: Tensor, v: Tensor, count_B: Tensor) -> Tensor:
         n, size = q.shape[2], self.config.near
@@ -338,8 +326,7 @@ class TransformerLSAttention(Attention):
             state[name] = torch.cat([state[name], new], 2)[:, :, -self.far_count :].contiguous()
 
     def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
-        q, k = self.rotated(widen(q), widen(k), start=position)
-        v = widen(v)
+        q, k, v = self.inputs(q, k, v, start=position)
         size, w, after = self.config.segment_size, self.config.near, dict(state)
         local_k, local_v = over_embedding(self.local_norm, k), over_embedding(self.local_norm, v)
         slot = position % size

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transnormer_lib.attention import windows
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.norms import over_embedding, widen
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
@@ -30,8 +30,6 @@ from transnormer_lib.attention.softmax import masked_softmax
 
 @dataclass(frozen=True)
 class LongformerConfig(AttentionConfig):
-    """Sliding window and global tokens."""
-
     window: int = 512  # w: half of it on either side, or causally the last w tokens; published: 512
     global_tokens: int | None = field(default=None, metadata={"least": 0})  # T; None: one, or causally none
     global_projections: bool = True  # Q_g, K_g, V_g for the rows of the global tokens
@@ -44,7 +42,6 @@ class LongformerConfig(AttentionConfig):
 
     @property
     def first_tokens(self) -> int:
-        """T: ``global_tokens`` with None replaced by the published number."""
         return self.global_tokens if self.global_tokens is not None else 0 if self.causal else 1
 
     @property
@@ -62,13 +59,6 @@ class LongformerAttention(Attention):
     """
 
     config: LongformerConfig
-    about = About(
-        title="Longformer",
-        time="N·(window + global_tokens)·D",
-        memory="N·(window + global_tokens)",
-        source="Beltagy et al., 2020, arXiv:2004.05150, Section 3.1",
-        oracle="transformers: LongformerSelfAttention",
-    )
 
     def __init__(self, config: LongformerConfig) -> None:
         super().__init__(config)
@@ -89,12 +79,8 @@ class LongformerAttention(Attention):
             self.global_weight.diagonal(dim1=1, dim2=2).fill_(1.0)
             self.global_bias.zero_()
 
-    def inputs(self, q: Tensor, k: Tensor, v: Tensor, start: int = 0) -> tuple[Tensor, ...]:
-        """(q, k, v), wide, queries and keys rotated."""
-        return *self.rotated(widen(q), widen(k), start=start), widen(v)
-
     def global_inputs(self, q: Tensor, k: Tensor, v: Tensor, start: int = 0) -> tuple[Tensor, ...]:
-        """Q_g, K_g, V_g of Section 3.1 likewise; q may have fewer tokens than k and v."""
+        """Q_g, K_g, V_g of Section 3.1, as ``inputs``; q may have fewer tokens than k and v."""
         tensors = [widen(q), widen(k), widen(v)]
         if self.global_weight is not None and self.global_bias is not None:
             layers = zip(self.global_weight.to(tensors[0].dtype), self.global_bias.to(tensors[0].dtype), strict=True)
@@ -130,7 +116,8 @@ class LongformerAttention(Attention):
         return self.finish(torch.where(is_global, dropped @ v_g, dropped @ v)), matrix
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        t, tensors = min(self.config.first_tokens, q.shape[2]), self.inputs(q, k, v)
+        t = min(self.config.first_tokens, q.shape[2])
+        tensors: tuple[Tensor, ...] = self.inputs(q, k, v)
         if t:
             if key_padding_mask is None:  # the global tokens are in front: others need no global query
                 keys = slice(t if self.config.causal else None)  # causal, a global token sees only such

@@ -34,7 +34,7 @@ class MultiHeadAttention(nn.Module):
 
         Raises ValueError for an x of another shape.
         """
-        return self._merged(self.attention(*self._heads(x), key_padding_mask))
+        return self.out_proj(self.attention(*self._heads(x), key_padding_mask).transpose(1, 2).flatten(2))
 
     def weights(self, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """The mechanism's weights [B, H, N, N] for x [B, N, dim], as ``Attention.weights``."""
@@ -46,16 +46,12 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"x.shape={tuple(x.shape)}: must be {shape.format(dim=dim)}")
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k, v [B, H, N, D] of x [B, N, dim]."""
         self._check(x, "[B, N, {dim}]")
         heads = self.attention.config.heads
         q, k, v = (
             project(x).unflatten(-1, (heads, -1)).transpose(1, 2) for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         return q, k, v
-
-    def _merged(self, o_BHND: Tensor) -> Tensor:
-        return self.out_proj(o_BHND.transpose(1, 2).flatten(2))
 
     def initial_state(
         self, batch: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
@@ -67,7 +63,7 @@ class MultiHeadAttention(nn.Module):
     def prefill(self, x_BND: Tensor) -> tuple[Tensor, State]:
         """(y [B, N, dim], the state after the last token) for x [B, N, dim], as ``Attention.prefill``."""
         o_BHND, state = self.attention.prefill(*self._heads(x_BND))
-        return self._merged(o_BHND), state
+        return self.out_proj(o_BHND.transpose(1, 2).flatten(2)), state
 
     @torch.no_grad()
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from transnormer_lib.attention.blockwise import Product
 from transnormer_lib.attention.chunked import causal_attention
-from transnormer_lib.attention.interface import About
 from transnormer_lib.attention.linear import UnscaledLinearAttention, UnscaledLinearConfig
 from transnormer_lib.attention.norms import NormName, RMSNorm, build_norm, check_norm, over_embedding
 from transnormer_lib.attention.registry import register
@@ -52,13 +51,6 @@ class NormAttention(UnscaledLinearAttention):
     """O = XNorm(φ(Q) (φ(K)^T V)), Eq. 14. Its weights are ``magnitude_weights`` of the scores."""
 
     config: NormConfig
-    about = About(
-        title="NormAttention",
-        time="N·D²",
-        memory="N·D + N/C·D²",
-        source="Qin et al., 2022, arXiv:2210.10340, Eq. 14",
-        oracle="loops over tokens in plain Python",
-    )
 
     def __init__(self, config: NormConfig) -> None:
         super().__init__(config)

@@ -27,7 +27,6 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def widen(x: Tensor) -> Tensor:
-    """x in its ``wide_dtype``."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
@@ -167,7 +166,6 @@ class LayerNorm(_Norm):
         self.bias = nn.Parameter(torch.zeros(size)) if affine else None
 
     def reset_parameters(self) -> None:
-        """Set gain and bias to the identity."""
         if self.gain is not None and self.bias is not None:
             nn.init.ones_(self.gain)
             nn.init.zeros_(self.bias)
@@ -182,7 +180,6 @@ class LayerNorm(_Norm):
 def build_norm(
     name: NormName, size: int, eps: float, eps_placement: EpsPlacement = "inside", affine: bool = False
 ) -> nn.Module:
-    """The norm called ``name`` over a last dimension of ``size``."""
     check_norm(name, eps_placement)
     if name == "rms":
         return RMSNorm(size, eps, eps_placement, affine)

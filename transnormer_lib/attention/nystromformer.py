@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transnormer_lib.attention import landmarks
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.landmarks import NormsOf
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.registry import register
@@ -54,13 +54,6 @@ class Nystromformer(Attention):
     """
 
     config: NystromformerConfig
-    about = About(
-        title="Nyströmformer",
-        time="N·landmarks·D + landmarks³",
-        memory="N·landmarks",
-        source="Xiong et al., 2021, arXiv:2102.03902, Eq. 13 and 14",
-        oracle="transformers, NystromformerSelfAttention; nystrom-attention 0.0.14, NystromAttention",
-    )
 
     def __init__(self, config: NystromformerConfig) -> None:
         super().__init__(config)
@@ -108,17 +101,11 @@ class Nystromformer(Attention):
         return matrix
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.rotated(widen(q), widen(k))
-        v = widen(v)
+        q, k, v = self.inputs(q, k, v)
         q, k = q * self.config.head_dim**-0.25, k * self.config.head_dim**-0.25
-        means, is_landmark = landmarks.segment_means(self.config.landmarks, key_padding_mask, q)
-        means = means[:, None]  # the same for all heads
+        means, columns, keys = landmarks.segment_means(self.config.landmarks, key_padding_mask, q)
         q_BHMD, k_BHMD = means @ q, means @ k
-        columns = both = keys = None
-        if key_padding_mask is not None and is_landmark is not None:
-            columns = is_landmark[:, None, None, :]
-            both, keys = columns & columns.mT, columns.mT & ~key_padding_mask[:, None, None, :]
-        a = masked_softmax(q_BHMD @ k_BHMD.mT, both)
+        a = masked_softmax(q_BHMD @ k_BHMD.mT, None if columns is None else columns & columns.mT)
         bound = landmarks.column_norm(a) * landmarks.row_norm(a)
         if self.config.norms_of == "batch":
             bound = bound.amax()

@@ -40,7 +40,6 @@ class ParallelAttention(nn.Module):
         return torch.cat([branch.weights(x, key_padding_mask) for branch in self._branches()], dim=1)
 
     def attentions(self) -> tuple[Attention, ...]:
-        """The mechanisms, side by side."""
         return tuple(branch.attention for branch in self._branches())
 
     def initial_state(

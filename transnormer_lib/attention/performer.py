@@ -29,14 +29,14 @@ Shapes: B batch, H heads, N length, D head_dim, M features, E = D + 1 (the denom
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from transnormer_lib.attention.feature_attention import FeatureAttention
-from transnormer_lib.attention.interface import About, AttentionConfig
+from transnormer_lib.attention.interface import AttentionConfig
 from transnormer_lib.attention.linear import scale_rows
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.random_features import RandomProjection, RowNorms
@@ -72,13 +72,6 @@ class PerformerAttention(FeatureAttention):
     """
 
     config: PerformerConfig
-    about: ClassVar[About] = About(
-        title="Performer (FAVOR+)",
-        time="N·features·D",
-        memory="N·features + N/C·features·D",
-        source="Choromanski et al., 2021, arXiv:2009.14794, Eq. 4 and 5",
-        oracle="performer-pytorch, FastAttention",
-    )
 
     def __init__(self, config: PerformerConfig) -> None:
         super().__init__(config)

@@ -7,6 +7,7 @@ degrees of freedom every single row is N(0, I), so that an estimator stays unbia
 Shapes: H heads, M random vectors, D head_dim.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -80,13 +81,12 @@ class RandomProjection(KeepsFloat32):
             buffer.fill_(value)
 
     def passed(self) -> None:
-        """Called when a forward pass in training begins."""
+        """Advance, as a forward pass in training begins, unless a trainer does."""
         repeated = torch._C._current_graph_task_id() != -1  # in a backward pass
         if self.automatic and not repeated:
             self.advance()
 
     def advance(self) -> None:
-        """Count one step, and draw a new ω if it is due."""
         if self.redraw_interval is None:
             return
         seed, draws, passes = self._counts or (int(self.seed), int(self.draws), int(self.passes))
@@ -98,17 +98,15 @@ class RandomProjection(KeepsFloat32):
         self.passes.fill_(passes + 1)
 
     def _take(self, generator: torch.Generator | None) -> None:
+        *heads, count, dim = self.shape
         # A new tensor: an earlier pass may still need the old one for its gradient.
         with torch.inference_mode(False), torch.no_grad():
-            self.omega = self._draw(generator).to(self.omega.device, self.omega.dtype)
-
-    def _draw(self, generator: torch.Generator | None) -> Tensor:
-        *heads, count, dim = self.shape
-        if not self.orthogonal:
-            return gaussian_rows(self.shape, generator)
-        number = heads[0] if heads else 1
-        drawn = [orthogonal_rows(count, dim, self.row_norms, generator) for _ in range(number)]
-        return torch.stack(drawn).view(self.shape)
+            if self.orthogonal:
+                drawn = [orthogonal_rows(count, dim, self.row_norms, generator) for _ in range(math.prod(heads))]
+                omega = torch.stack(drawn).view(self.shape)
+            else:
+                omega = gaussian_rows(self.shape, generator)
+            self.omega = omega.to(self.omega.device, self.omega.dtype)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(state_dict, *args, **kwargs)

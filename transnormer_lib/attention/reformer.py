@@ -37,7 +37,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig, check_length
+from transnormer_lib.attention.interface import Attention, AttentionConfig, check_length
 from transnormer_lib.attention.norms import KeepsFloat32, rms_norm, wide_dtype, widen
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
@@ -49,8 +49,6 @@ _PADDED_KEY, _PADDED_QUERY = -1, -2  # chunks of padding, which match no other
 
 @dataclass(frozen=True)
 class ReformerConfig(AttentionConfig):
-    """LSH attention. ``chunk_size`` is m of Eq. 5."""
-
     hashes: int = 2  # n_rounds; Long Range Arena's baselines: 2
     buckets: int | None = None  # b, even; None: 2·max_length / chunk_size, rounded down to a power of two, as released
     max_length: int = 512  # the longest input if buckets is None
@@ -67,7 +65,6 @@ class ReformerConfig(AttentionConfig):
 
     @property
     def bucket_count(self) -> int:
-        """``buckets`` with None replaced."""
         return self.buckets or max(2, 1 << ((2 * self.max_length // self.chunk_size).bit_length() - 1))
 
 
@@ -81,13 +78,6 @@ class ReformerAttention(KeepsFloat32, Attention):
     """
 
     config: ReformerConfig
-    about = About(
-        title="Reformer (LSH)",
-        time="R·N·(b + m)·D",
-        memory="R·N·m",
-        source="Kitaev et al., 2020, arXiv:2001.04451, Section 2 and Appendix A",
-        oracle="transformers' LSHSelfAttention; reformer-pytorch's LSHAttention",
-    )
     rotations_HRDb: Tensor
 
     def __init__(self, config: ReformerConfig) -> None:
@@ -101,7 +91,6 @@ class ReformerAttention(KeepsFloat32, Attention):
         self.rotations_HRDb.normal_(generator=generator)
 
     def _queries_and_keys(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """q, rotated, and the keys made of it."""
         (q,) = self.rotated(q)
         # Divided by the root of its mean square, a vector has the length sqrt(D).
         power = -1.0 if self.config.scaled else -0.5
@@ -111,10 +100,11 @@ class ReformerAttention(KeepsFloat32, Attention):
     def _buckets(self, q: Tensor, real_B1N1: Tensor | None) -> Tensor:
         """h^(r)(q) [B, H, R, N]; padding has the number after the last."""
         rotations = torch.randn_like(self.rotations_HRDb) if self.training else self.rotations_HRDb
-        rounds = []
         some = max(1, _HASHED_AT_ONCE // self.config.bucket_count)  # tokens: b may grow with the length
-        for rotation_HDb in rotations.to(q.dtype).unbind(1):
-            rounds.append(torch.cat([_nearest(piece @ rotation_HDb) for piece in q.split(some, dim=2)], dim=2))
+        rounds = [
+            torch.cat([_nearest(piece @ rotation_HDb) for piece in q.split(some, dim=2)], dim=2)
+            for rotation_HDb in rotations.to(q.dtype).unbind(1)
+        ]
         buckets = torch.stack(rounds, dim=2)
         if real_B1N1 is not None:
             buckets = buckets.masked_fill(~real_B1N1.squeeze(-1)[:, :, None], self.config.bucket_count)

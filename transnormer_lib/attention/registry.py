@@ -4,35 +4,43 @@ There are two kinds. An **attention** maps q, k, v [B, H, N, D] to o [B, H, N, D
 y [B, N, dim] and replaces attention and feed-forward together.
 """
 
+import csv
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
-from typing import Any, Literal, NamedTuple, TypeVar
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 from transnormer_lib.attention.block import AttentionBlock, BlockConfig
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.checks import nearest
 
 Kind = Literal["attention", "block"]
 Config = AttentionConfig | BlockConfig
 M = TypeVar("M", bound=type[Attention] | type[AttentionBlock])
 
-
-class _Entry(NamedTuple):
-    config: type[AttentionConfig] | type[BlockConfig]
-    mechanism: type[Attention] | type[AttentionBlock]
+_ENTRIES: dict[str, tuple[type[Config], type[Attention] | type[AttentionBlock]]] = {}  # config and module
 
 
-_ENTRIES: dict[str, _Entry] = {}
+@dataclass(frozen=True)
+class About:
+    """One row of mechanisms.csv. Costs are the fast form's orders, per head and sequence."""
+
+    title: str  # the name a reader knows it by
+    time: str  # for example "N·w·D"
+    memory: str  # beside its inputs and output
+    source: str  # authors, year, and where it is defined
+    oracle: str  # the independent source that the tests compare it with
 
 
-def register(name: str, config: type[AttentionConfig] | type[BlockConfig]) -> Callable[[M], M]:
+def register(name: str, config: type[Config]) -> Callable[[M], M]:
     """Class decorator: registers the mechanism as ``name``, built from ``config``."""
 
     def enter(mechanism: M) -> M:
         if name in _ENTRIES:
-            raise ValueError(f"name={name!r}: already registered by {_ENTRIES[name].mechanism.__qualname__}")
+            raise ValueError(f"name={name!r}: already registered by {_ENTRIES[name][1].__qualname__}")
         mechanism.name = name
-        _ENTRIES[name] = _Entry(config, mechanism)
+        _ENTRIES[name] = config, mechanism
         return mechanism
 
     return enter
@@ -40,32 +48,37 @@ def register(name: str, config: type[AttentionConfig] | type[BlockConfig]) -> Ca
 
 def names(kind: Kind | None = None) -> tuple[str, ...]:
     """Every registered mechanism, or those of one kind, in alphabetical order."""
-    return tuple(sorted(name for name, entry in _ENTRIES.items() if kind in (None, _kind(entry))))
+    return tuple(sorted(name for name, (_, mechanism) in _ENTRIES.items() if kind in (None, _kind(mechanism))))
 
 
 def kind(name: str) -> Kind:
-    """Whether the mechanism ``name`` is an attention or a block."""
-    return _kind(_entry(name))
+    return _kind(classes(name)[1])
 
 
-def config_class(name: str) -> type[AttentionConfig] | type[BlockConfig]:
-    """The config dataclass of the mechanism ``name``."""
-    return _entry(name).config
+def classes(name: str) -> tuple[type[Config], type[Attention] | type[AttentionBlock]]:
+    """The config and the module of the mechanism ``name``, as classes; ValueError naming the nearest if unknown."""
+    if name not in _ENTRIES:
+        raise ValueError(f"name={name!r}: no such attention mechanism{nearest(str(name), names())}")
+    return _ENTRIES[name]
 
 
-def classes(name: str) -> tuple[type[AttentionConfig] | type[BlockConfig], type[Attention] | type[AttentionBlock]]:
-    """The config and the module of the mechanism ``name``, as classes."""
-    return _entry(name)
+def config_class(name: str) -> type[Config]:
+    return classes(name)[0]
 
 
 def about(name: str) -> About:
-    """Cost and source of the mechanism ``name``."""
-    return _entry(name).mechanism.about
+    classes(name)
+    return _table()[name]
+
+
+@cache
+def _table() -> dict[str, About]:
+    with Path(__file__).with_name("mechanisms.csv").open(encoding="utf-8", newline="") as file:
+        return {row.pop("name"): About(**row) for row in csv.DictReader(file)}
 
 
 def is_recurrent(name: str) -> bool:
-    """Whether the mechanism ``name`` decodes token by token."""
-    return _entry(name).mechanism.is_recurrent()
+    return classes(name)[1].is_recurrent()
 
 
 def build(name: str, config: Config | Mapping[str, Any]) -> Attention | AttentionBlock:
@@ -74,12 +87,12 @@ def build(name: str, config: Config | Mapping[str, Any]) -> Attention | Attentio
     Raises ValueError for an unknown name or field (naming the nearest), a missing field or a bad value, and
     TypeError for a config of another mechanism.
     """
-    entry = _entry(name)
+    kind_of_config, mechanism = classes(name)
     if isinstance(config, Mapping):
-        config = _config_from(name, entry.config, config)
-    if type(config) is not entry.config:
-        raise TypeError(f"config={type(config).__name__}: {name!r} takes {entry.config.__name__} or its fields")
-    return entry.mechanism(config)  # type: ignore[arg-type]  # the line above has checked it
+        config = _config_from(name, kind_of_config, config)
+    if type(config) is not kind_of_config:
+        raise TypeError(f"config={type(config).__name__}: {name!r} takes {kind_of_config.__name__} or its fields")
+    return mechanism(config)  # type: ignore[arg-type]  # the line above has checked it
 
 
 def build_attention(name: str, config: AttentionConfig | Mapping[str, Any]) -> Attention:
@@ -90,17 +103,11 @@ def build_attention(name: str, config: AttentionConfig | Mapping[str, Any]) -> A
     return built
 
 
-def _kind(entry: _Entry) -> Kind:
-    return "attention" if issubclass(entry.mechanism, Attention) else "block"
+def _kind(mechanism: type[Attention] | type[AttentionBlock]) -> Kind:
+    return "attention" if issubclass(mechanism, Attention) else "block"
 
 
-def _entry(name: str) -> _Entry:
-    if name not in _ENTRIES:
-        raise ValueError(f"name={name!r}: no such attention mechanism{nearest(str(name), names())}")
-    return _ENTRIES[name]
-
-
-def _config_from(name: str, config: type[AttentionConfig] | type[BlockConfig], values: Mapping[str, Any]) -> Config:
+def _config_from(name: str, config: type[Config], values: Mapping[str, Any]) -> Config:
     known = {field.name: field for field in fields(config)}
     for key in values:
         if key not in known:

@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from transnormer_lib.attention.interface import About, AttentionConfig
+from transnormer_lib.attention.interface import AttentionConfig
 from transnormer_lib.attention.norm import magnitude_weights
 from transnormer_lib.attention.norms import RMSNorm, over_embedding, widen
 from transnormer_lib.attention.query_blocks import by_query_blocks
@@ -28,8 +28,6 @@ from transnormer_lib.attention.softmax import CachedAttention
 
 @dataclass(frozen=True)
 class ReLAConfig(AttentionConfig):
-    """ReLA. Its chunked form takes ``chunk_size`` queries at a time."""
-
     variant: Literal["g", "i"] = "g"  # ReLA-g has the gate, ReLA-i the small first gain
     eps: float = 1e-8  # of RMSNorm, inside the root, as in the authors' code
     dropout: float = 0.0  # of the attention matrix, in training
@@ -70,13 +68,6 @@ class ReLAttention(CachedAttention):
     """
 
     config: ReLAConfig
-    about = About(
-        title="ReLA",
-        time="N²·D",
-        memory="C·N",
-        source="Zhang et al., 2021, arXiv:2104.07012, Section 3",
-        oracle="loops over tokens in plain Python; DiagAttention with one block",
-    )
 
     def __init__(self, config: ReLAConfig) -> None:
         super().__init__(config)
@@ -98,8 +89,8 @@ class ReLAttention(CachedAttention):
         return magnitude_weights(matrix)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k = self.rotated(widen(q), widen(k))
-        q, v = q * self.config.head_dim**-0.5, widen(v)  # no mask: padding's values are zero
+        q, k, v = self.inputs(q, k, v)
+        q = q * self.config.head_dim**-0.5  # no mask: padding's values are zero
 
         def some(queries: slice) -> Tensor:
             seen = slice(queries.stop if self.config.causal else None)

@@ -21,13 +21,12 @@ Shapes: B batch, H heads, N length, D head_dim, M pairs of features.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from transnormer_lib.attention.feature_attention import FeatureAttention
-from transnormer_lib.attention.interface import About, AttentionConfig
+from transnormer_lib.attention.interface import AttentionConfig
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.random_features import RandomProjection
 from transnormer_lib.attention.registry import register
@@ -48,13 +47,6 @@ class RFAAttention(FeatureAttention):
     """o_i = Σ_j φ(q_i)·φ(k_j) v_j / max(Σ_j φ(q_i)·φ(k_j), floor), Eq. 5 and 6."""
 
     config: RFAConfig
-    about: ClassVar[About] = About(
-        title="Random Feature Attention",
-        time="N·features·D",
-        memory="N·features + N/C·features·D",
-        source="Peng et al., 2021, arXiv:2103.02143, Eq. 4 to 6",
-        oracle="the equations as loops over tokens in plain Python",
-    )
 
     def __init__(self, config: RFAConfig) -> None:
         super().__init__(config)
@@ -65,7 +57,6 @@ class RFAAttention(FeatureAttention):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw w̃ and set σ to one."""
         self.projection.reset_parameters(generator)
         self.sigma_HD.fill_(1.0)
 

@@ -75,7 +75,6 @@ class Rotary(KeepsFloat32):
         return self.theta if self.learned else self._initial_angles(device)
 
     def _initial_angles(self, device: torch.device) -> Tensor:
-        """10000^(−2m/D) for m = 0 … D/2 − 1, in float64."""
         m = torch.arange(self.head_dim // 2, dtype=torch.float64, device=device)
         return 10000.0 ** (-2 * m / self.head_dim)
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from transnormer_lib.attention import landmarks, windows
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.landmarks import NormsOf
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.registry import register
@@ -55,14 +55,6 @@ class Kernelized(Attention):
     """o_i = Σ_j exp(−‖q_i − k_j‖² / (2 sqrt(D))) v_j: a sum, not an average, whose size grows with the length."""
 
     config: KernelizedConfig
-    about = About(
-        title="Kernelized attention (Gaussian)",
-        time="N²·D",
-        memory="N²",
-        memory_growth="quadratic",
-        source="Chen et al., 2021, arXiv:2111.00035, Section 4.1",
-        oracle="loops over tokens in plain Python",
-    )
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         q, k = self.rotated(q, k)
@@ -72,9 +64,6 @@ class Kernelized(Attention):
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k = self.rotated(widen(q), widen(k))
         return self.dropout(gaussian_kernel(q, k)) @ widen(v)  # the values of padding are zero
-
-    def head_flops(self, length: int) -> int:
-        return 4 * length * length * self.config.head_dim
 
 
 @dataclass(frozen=True)
@@ -100,13 +89,6 @@ class Skyformer(Attention):
     """
 
     config: SkyformerConfig
-    about = About(
-        title="Skyformer",
-        time="N·landmarks·D + landmarks³",
-        memory="N·landmarks",
-        source="Chen et al., 2021, arXiv:2111.00035, Section 4.2 and Lemma 3",
-        oracle="the same formula with torch.linalg.pinv, tokens one by one",
-    )
 
     def places(self, key_padding_mask: Tensor | None, like: Tensor) -> tuple[Tensor, Tensor]:
         """(the places [B, 2, M] of the landmarks among queries and keys, which of them are landmarks [B, M]).

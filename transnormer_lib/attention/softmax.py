@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transnormer_lib.attention.interface import About, Attention, AttentionConfig
+from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.recurrent import State, StateShapes, append, cache_of, cache_shapes
 from transnormer_lib.attention.registry import register
 
@@ -63,13 +63,6 @@ class SoftmaxAttention(CachedAttention):
     """
 
     config: SoftmaxConfig
-    about = About(
-        title="Softmax attention",
-        time="N²·D",
-        memory="N",
-        source="Vaswani et al., 2017, arXiv:1706.03762, Eq. 1",
-        oracle="loops over tokens in plain Python; PyTorch's scaled_dot_product_attention is the fast form itself",
-    )
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         q, k = self.rotated(q, k)
@@ -86,6 +79,3 @@ class SoftmaxAttention(CachedAttention):
 
     def _dropout_p(self) -> float:
         return self.config.dropout if self.training else 0.0
-
-    def head_flops(self, length: int) -> int:
-        return 4 * length * length * self.config.head_dim

@@ -30,7 +30,6 @@ def refusal(head_dim: int, dtype: torch.dtype, device: torch.device) -> str:
 
 
 def rotation(rotary: Rotary | None, device: torch.device) -> dict[str, Tensor]:
-    """The kernels' arguments for ``rotary``."""
     if rotary is None:
         return {}
     theta = {"theta": rotary.angles(device)}

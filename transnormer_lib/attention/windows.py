@@ -23,7 +23,6 @@ def ranks(n: int, key_padding_mask: Tensor | None, device: torch.device) -> Tens
 
 
 def counts(n: int, key_padding_mask: Tensor | None, device: torch.device) -> Tensor:
-    """The number of each sequence's real tokens, [B]."""
     return torch.full((1,), n, device=device) if key_padding_mask is None else (~key_padding_mask).sum(1)
 
 

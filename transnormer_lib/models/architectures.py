@@ -89,7 +89,6 @@ _RELEASED_DIVISORS: Mapping[str, str] = {"flash": "chunk", "flash-quad": "max_le
 
 
 def names() -> tuple[str, ...]:
-    """The named architectures."""
     return tuple(_ARCHITECTURES)
 
 
@@ -188,7 +187,6 @@ def architecture(
 
 
 def _stack(row: Architecture, layers: int, arrangement: str, early: int | None) -> Sequence[tuple[Layer, ...]]:
-    """The mechanisms of every layer, first layer first."""
     check_choice("arrangement", arrangement, Arrangement)
     first, second = (row.late, row.early) if arrangement.endswith("-reversed") else (row.early, row.late)
     if arrangement.startswith("stages"):

@@ -58,5 +58,4 @@ class Backbone(nn.Module):
         return sum(p.numel() for p in self.parameters())
 
     def stack(self) -> list[Block]:
-        """The layers, first layer first."""
         return [block for block in self.blocks if isinstance(block, Block)]

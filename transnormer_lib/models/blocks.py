@@ -11,31 +11,21 @@ from typing import Any
 from torch import Tensor, nn
 
 from transnormer_lib import attention
-from transnormer_lib.attention.norms import LayerNorm, RMSNorm, ScaleNorm
 from transnormer_lib.models.config import ModelConfig, side_by_side
 from transnormer_lib.models.feed_forward import FFN, GLU, feed_forward
 
 
 def build_norm(config: ModelConfig) -> nn.Module:
     """The norm of ``config.norm`` over the model's width."""
-    if config.norm == "rms":
-        return RMSNorm(config.dim, eps_placement=config.norm_eps_placement)
-    if config.norm == "scale":
-        return ScaleNorm(config.dim, eps=1e-5, affine=True)
-    return LayerNorm(config.dim, affine=True)
+    rms = config.norm == "rms"
+    eps = 1e-8 if rms else 1e-5
+    return attention.build_norm(config.norm, config.dim, eps, config.norm_eps_placement, affine=not rms)
 
 
 def _options(config: ModelConfig, mechanism: str) -> dict[str, Any]:
     """The model's fields that the mechanism has, overridden by the mechanism's own options."""
-    shared: dict[str, Any] = {
-        "dim": config.dim,
-        "heads": config.heads,
-        "head_dim": config.head_dim,
-        "causal": config.kind == "decoder",
-        "rotary": config.rotary,
-        "dropout": config.attention_dropout,
-        "max_length": config.max_length,
-    }
+    shared = {name: getattr(config, name) for name in ("dim", "heads", "head_dim", "rotary", "max_length")}
+    shared |= {"causal": config.kind == "decoder", "dropout": config.attention_dropout}
     known = {field.name for field in fields(attention.config_class(mechanism))}
     own = config.attention_options.get(mechanism, {})
     return {name: value for name, value in shared.items() if name in known} | dict(own)
@@ -85,12 +75,10 @@ class Block(nn.Module):
         return self._rest(x_BND, attended), state
 
     def step(self, x_BD: Tensor, state: attention.State) -> tuple[Tensor, attention.State]:
-        """The block's output for one more token."""
         attended, state = self.attention.step(self._seen(x_BD), state)
         return self._rest(x_BD, attended), state
 
     def _seen(self, x: Tensor) -> Tensor:
-        """Attention's input, from the residual stream x [..., D]."""
         return self.attention_norm(x) if self.pre_norm else x
 
     def _rest(self, x: Tensor, attended: Tensor) -> Tensor:

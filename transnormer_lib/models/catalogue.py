@@ -39,7 +39,6 @@ def table() -> list[dict[str, object]]:
 
 
 def markdown() -> str:
-    """docs/mechanisms.md."""
     rows = table()
     body = [[_cell(value) for value in row.values()] for row in rows]
     rendered = ["| " + " | ".join(cells) + " |" for cells in [list(rows[0]), ["---"] * len(rows[0]), *body]]

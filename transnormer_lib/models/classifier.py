@@ -35,7 +35,6 @@ class ClassifierConfig(ClassifierHead):
 
 
 def head_of(config: ClassifierConfig) -> nn.Sequential:
-    """The head, on the pooled encoder."""
     width = config.head_width or 2 * config.model.dim
     return nn.Sequential(
         nn.Linear(config.model.dim * (4 if config.pairs else 1), width),
@@ -98,7 +97,6 @@ def build_classifier(config: ClassifierConfig, seed: int) -> Classifier:
 
 
 def with_head(model: ModelConfig, head: ClassifierHead) -> ClassifierConfig:
-    """``head`` on the encoder ``model``."""
     return ClassifierConfig(model=model, **asdict(head))
 
 

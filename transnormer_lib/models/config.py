@@ -6,17 +6,14 @@ vocabulary. Optimisation and data are in ``transnormer_lib.training``.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_origin
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from transnormer_lib.checks import check_choice, check_count, check_probability
+from transnormer_lib.checks import check_fields
 from transnormer_lib.choices import EpsPlacement, Rotary
 
 Kind = Literal["decoder", "encoder"]
-FeedForward = Literal["ffn", "glu"]
 Activation = Literal["relu", "gelu", "swish", "identity"]
-NormName = Literal["rms", "layer", "scale"]
-NormPlacement = Literal["pre", "post"]
 Positions = Literal["sinusoidal", "learned", "none"]
 Init = Literal["fairseq", "normal-0.02"]
 Pooling = Literal["mean", "first"]
@@ -43,12 +40,12 @@ class ModelConfig:
     heads: int
     attention: tuple[str, ...]  # one mechanism per layer, first layer first; "diag+norm": both in it, side by side
     attention_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # per mechanism
-    feed_forward: FeedForward = "ffn"
-    hidden: int = 0  # width inside the FFN or GLU; 0: 4 * dim for an FFN, 8/3 * dim for a GLU
+    feed_forward: Literal["ffn", "glu"] = "ffn"
+    hidden: int = field(default=0, metadata={"least": 0})  # inside the FFN (0: 4 * dim) or GLU (0: 8/3 * dim)
     activation: Activation = "gelu"
-    norm: NormName = "layer"  # of the blocks; LayerNorm has gain and bias, RMSNorm neither, ScaleNorm one number
+    norm: Literal["rms", "layer", "scale"] = "layer"  # with gain and bias; RMSNorm: neither; ScaleNorm: one number
     norm_eps_placement: EpsPlacement = "inside"  # of RMSNorm
-    norm_placement: NormPlacement = "pre"
+    norm_placement: Literal["pre", "post"] = "pre"
     positions: Positions = "sinusoidal"  # absolute, added to the embeddings
     rotary: Rotary = "none"  # relative, inside every attention; blocks have their own
     dropout: float = 0.0  # of the embeddings and of each branch before it is added
@@ -60,14 +57,7 @@ class ModelConfig:
     init: Init = "fairseq"  # the scheme of the first weights: models.initialisation
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "max_length", "dim", "heads"):
-            check_count(name, getattr(self, name))
-        check_count("hidden", self.hidden, least=0)
-        for name in ("dropout", "attention_dropout", "activation_dropout"):
-            check_probability(name, getattr(self, name))
-        for each in fields(self):
-            if get_origin(each.type) is Literal:
-                check_choice(each.name, getattr(self, each.name), each.type)
+        check_fields(self)
         if self.dim % self.heads:
             raise ValueError(f"heads={self.heads!r}: must divide dim={self.dim}")
         if not self.attention:
@@ -109,14 +99,11 @@ class ClassifierHead:
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012  read by pydantic, not a field
 
-    classes: int
-    head_width: int = 0  # hidden layer of the head; 0: twice the model's width
+    classes: int = field(metadata={"least": 2})
+    head_width: int = field(default=0, metadata={"least": 0})  # of the hidden layer; 0: twice the model's width
     pooling: Pooling = "mean"
     pairs: bool = False  # classify pairs of sequences
     head_dropout: float = 0.0  # after the head's hidden layer; the head of the published Long Range Arena runs has none
 
     def __post_init__(self) -> None:
-        check_count("classes", self.classes, least=2)
-        check_count("head_width", self.head_width, least=0)
-        check_choice("pooling", self.pooling, Pooling)
-        check_probability("head_dropout", self.head_dropout)
+        check_fields(self)

@@ -47,6 +47,5 @@ class GLU(nn.Module):
 
 
 def feed_forward(config: ModelConfig) -> FFN | GLU:
-    """The module that ``config.feed_forward`` names."""
     module = FFN if config.feed_forward == "ffn" else GLU
     return module(config.dim, config.hidden_width, config.activation, config.activation_dropout)

@@ -45,7 +45,6 @@ class Sampling:
         return logits_BV.masked_fill(~keep_BV, -torch.inf).softmax(-1)
 
     def draw(self, logits_BV: Tensor, generator: torch.Generator | None) -> Tensor:
-        """One token id per row, [B]."""
         if self.temperature == 0.0:
             return logits_BV.argmax(-1)
         return torch.multinomial(self.probabilities(logits_BV), 1, generator=generator)[:, 0]
@@ -69,14 +68,10 @@ def generate(
     continuation depends on the other sequences only through the draws of ``generator``; greedily (temperature 0), not
     at all.
 
-    Args:
-        prompts: B tensors of token ids, each [N] with N at least 1, on the model's device.
-        stop: the first sampled id among these ends its sequence and is the last of its result.
-        generator: for the draws, on the model's device; by default torch's own.
-        progress: called with the number of steps made.
-
-    Raises:
-        ValueError: no prompt, an empty prompt, ids outside the vocabulary, or too long for the model's ``max_length``.
+    ``prompts`` are B tensors of token ids, each [N] with N at least 1, on the model's device, as is ``generator``, by
+    default torch's own. The first sampled id in ``stop`` ends its sequence and is the last of its result. ``progress``
+    is called with the number of steps made. Raises ValueError for no prompt, an empty one, ids outside the vocabulary,
+    and a continuation that is too long for the model's ``max_length``.
     """
     sampling = sampling or Sampling()
     _check(model, prompts, max_new_tokens)

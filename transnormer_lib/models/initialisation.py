@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from transnormer_lib import attention
+from transnormer_lib.attention.gated import uniform_linear
 from transnormer_lib.models.backbone import Backbone
 from transnormer_lib.models.feed_forward import FFN, GLU
 
@@ -34,7 +35,7 @@ def draw_weights(model: Backbone, generator: torch.Generator | None) -> None:
             module.reset_parameters(generator)
     (draw_fairseq if fairseq else draw_normal)(model, generator)
     if model.head is not None and fairseq:
-        _uniform(model.head, generator)
+        uniform_linear(model.head, generator)
     elif isinstance(model.head, nn.Sequential):
         draw_normal(model.head, generator)  # a classifier's, drawn twice: a seed must keep its weights
     if model.output is not None:
@@ -61,7 +62,7 @@ def draw_fairseq(model: Backbone, generator: torch.Generator | None) -> None:
         elif isinstance(module, attention.ParallelAttention):
             _xavier(module.out_proj, 1.0, generator)
         elif isinstance(module, FFN | GLU):
-            _uniform(module, generator)
+            uniform_linear(module, generator)
 
 
 def draw_normal(parent: nn.Module, generator: torch.Generator | None) -> None:
@@ -71,16 +72,6 @@ def draw_normal(parent: nn.Module, generator: torch.Generator | None) -> None:
             nn.init.normal_(module.weight, std=0.02, generator=generator)
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
-
-
-def _uniform(parent: nn.Module, generator: torch.Generator | None) -> None:
-    """Weights and biases of linear layers uniform in ±1/√fan_in, torch's default."""
-    for linear in parent.modules():
-        if isinstance(linear, nn.Linear):
-            bound = linear.in_features**-0.5
-            nn.init.uniform_(linear.weight, -bound, bound, generator=generator)
-            if linear.bias is not None:
-                nn.init.uniform_(linear.bias, -bound, bound, generator=generator)
 
 
 def _xavier(projection: nn.Module, gain: float, generator: torch.Generator | None) -> None:

@@ -68,7 +68,6 @@ class LanguageModel(Backbone):
         return F.cross_entropy(self.logits(hidden).flatten(0, 1), targets_BN.flatten(), ignore_index=IGNORE)
 
     def logits(self, hidden_BND: Tensor) -> Tensor:
-        """Logits [..., V] of hidden states [..., D]."""
         output_VD = self.embedding.weight if self.output is None else self.output
         if self.head is not None:
             return self.head(hidden_BND, output_VD)

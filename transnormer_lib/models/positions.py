@@ -21,7 +21,7 @@ class Positions(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.max_length = config.max_length
-        self.table: Tensor | nn.Parameter | None
+        self.table: Tensor | None
         if config.positions == "learned":
             self.table = nn.Parameter(torch.empty(config.max_length, config.dim))
         elif config.positions == "sinusoidal":
