@@ -2,7 +2,7 @@
 
 For a language model::
 
-    from transnormer_lib.data.batches import causal_batches, evaluation_windows, masked_batches
+    from transnormer_lib.data.batches import WindowBatches, evaluation_windows
     from transnormer_lib.data.corpora import load_text_corpus
 
     corpus = load_text_corpus("wikipedia", "bytes")          # or "bpe-512": 512 pieces
@@ -10,20 +10,21 @@ For a language model::
     corpus.tokens["train"]                                   # int32 [T]; also "validation" and "test"
     corpus.vocabulary                                        # encode, decode, size, pad_id, mask_id
 
-    sampler = causal_batches(corpus.tokens["train"], length=128, batch_size=8, seed=1)
+    sampler = WindowBatches(corpus.tokens["train"], length=128, batch_size=8, seed=1)
     batch = sampler.batch(step)                              # {"input_ids": [B, N], "targets": [B, N]}, int64
     for batch in evaluation_windows(corpus.tokens["validation"], length=128, batch_size=8, limit=64): ...
     corpus.bits_per_byte(nats_per_token, "validation")
 
 For a classifier::
 
-    from transnormer_lib.data.classification_batches import evaluation_batches, training_batches
+    from transnormer_lib.data.classification_batches import ExampleBatches, Padding, evaluation_batches
     from transnormer_lib.data.tasks import load_task
 
     task = load_task("acceptability")                        # "cola", "listops", ...: tasks.task_names()
-    sampler = training_batches(task.splits["train"], pad_id=task.pad_id, batch_size=32, seed=1)
+    padding = Padding(task.pad_id)
+    sampler = ExampleBatches(task.splits["train"], padding, batch_size=32, seed=1)
     sampler.batch(step)                                      # {"input_ids", "key_padding_mask", "targets"}
-    for batch in evaluation_batches(task.splits["validation"], pad_id=task.pad_id, batch_size=32): ...
+    for batch in evaluation_batches(task.splits["validation"], padding, batch_size=32): ...
 
 ``batch(step)`` depends only on the seed and the step, so a run resumes at any step. The modules:
 

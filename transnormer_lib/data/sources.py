@@ -197,16 +197,14 @@ def locate(
     return Located("Hub", tuple(paths), tuple(digests))
 
 
-def tokenizer_files(
-    files: hub.TokenizerFiles = hub.GPT2, *, fetch: bool = True, rehash: bool = False, hashed: bool = True
-) -> Located:
-    """The vocabulary and the merges of a published tokenizer, in this order.
+def tokenizer_files(*, fetch: bool = True, rehash: bool = False, hashed: bool = True) -> Located:
+    """The vocabulary and the merges of GPT-2's tokenizer, in this order.
 
     Raises:
         DataUnavailable: they are not on this machine, and cannot or must not be fetched.
         DataFault: they are not the published ones.
     """
-    root = data_root()
+    files, root = hub.GPT2, data_root()
     parts = [files.vocabulary, files.merges]
     paths = [root / files.repository / part.path for part in parts] if root else []
     origin = "data root" if paths and all(path.is_file() for path in paths) else "Hub"

@@ -63,15 +63,6 @@ class Vocabulary(ABC):
     def fingerprint(self) -> str:
         """sha256, hex, of everything that decides how this vocabulary encodes."""
 
-    @cached_property
-    def byte_lengths(self) -> NDArray[np.int64]:
-        """[size]: the bytes of text that each id represents; 0 for the special ids."""
-        return np.array(self._text_byte_lengths() + [0] * (self.size - self.text_size))
-
-    @abstractmethod
-    def _text_byte_lengths(self) -> list[int]:
-        """[text_size]"""
-
     @abstractmethod
     def encode(self, text: str) -> Tokens:
         """The ids [T] of ``text``.
@@ -104,9 +95,6 @@ class ByteVocabulary(Vocabulary):
     text_size = _BYTES
     fingerprint = hashlib.sha256(b"utf-8 bytes, pad, mask").hexdigest()
 
-    def _text_byte_lengths(self) -> list[int]:
-        return [1] * self.text_size
-
     def encode(self, text: str) -> Tokens:
         return np.frombuffer(text.encode(), np.uint8).astype(np.int32)
 
@@ -138,10 +126,6 @@ class BPEVocabulary(Vocabulary):
         # The library sorts the vocabulary by id and the merges by rank; dumping again normalises the layout.
         model = json.loads(self._definition)
         return hashlib.sha256(json.dumps(model, sort_keys=True).encode()).hexdigest()
-
-    def _text_byte_lengths(self) -> list[int]:
-        # A byte-level piece is written with one printable character for each byte.
-        return [len(self._tokenizer.id_to_token(index)) for index in range(self.text_size)]
 
     def encode(self, text: str) -> Tokens:
         text.encode()  # refuses lone surrogates with the error of ByteVocabulary, not the library's

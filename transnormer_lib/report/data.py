@@ -162,7 +162,8 @@ def _entries(name: str, by: tuple[str, ...], hashed: bool) -> Iterator[Entry]:
         return
     if name == _TOKENIZER:
         place, reason, digest = _whereabouts(name, "", hashed)
-        yield Entry(name, "", by, hub.GPT2.size, hub.GPT2.licence, hub.GPT2.revision, place, reason, digest)
+        size = hub.GPT2.vocabulary.size + hub.GPT2.merges.size
+        yield Entry(name, "", by, size, hub.GPT2.licence, hub.GPT2.revision, place, reason, digest)
         return
     dataset = hub.DATASETS[name]
     stands_in = name == wikitext.WORD_LEVEL and wikitext.stands_in()
