@@ -374,7 +374,7 @@ class TestTables:
 
     def test_published_byte_pairs_need_no_text(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A data root with a task and the files of GPT-2, and without WikiText."""
-        model = json.loads(train_bpe(["the cat sat on the mat " * 9], 262).to_json())["model"]
+        model = json.loads(train_bpe(["the cat sat on the mat " * 9], 262).definition)["model"]
         folder = root / hub.GPT2.repository
         folder.mkdir(parents=True)
         (folder / "vocab.json").write_text(json.dumps(model["vocab"]))

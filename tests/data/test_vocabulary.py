@@ -99,7 +99,7 @@ def test_bpe_makes_a_text_shorter_than_its_bytes() -> None:
 def test_a_stored_bpe_vocabulary_is_the_same_one() -> None:
     bpe = VOCABULARIES[1]
     assert isinstance(bpe, BPEVocabulary)
-    again = BPEVocabulary(bpe.to_json())
+    again = BPEVocabulary(bpe.definition)
     assert again.fingerprint == bpe.fingerprint
     assert again.encode(TEXTS[1]).tolist() == bpe.encode(TEXTS[1]).tolist()
 

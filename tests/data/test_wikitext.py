@@ -137,7 +137,7 @@ def test_published_byte_pairs_are_taken_from_the_data_root_and_held_against_thei
     data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(data_root)
-    model = json.loads(train_bpe(FILE * 5, 270).to_json())["model"]
+    model = json.loads(train_bpe(FILE * 5, 270).definition)["model"]
     folder = data_root / hub.GPT2.repository
     folder.mkdir(parents=True)
     (folder / "vocab.json").write_text(json.dumps(model["vocab"]))

@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from transnormer_lib.checks import check_count, check_positive
 from transnormer_lib.data.chunks import in_chunks
 
-CLASSES = 2
 _CHUNK = 256  # images per chunk, all of which grow at once
 _TRIALS = 5  # per distractor
 _PATIENCE, _RAREST = 1 << 13, 1e-3  # after this many pairs of snakes, refuse settings that fit a smaller share of them

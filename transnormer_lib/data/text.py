@@ -90,7 +90,7 @@ def _vocabulary(name: str, train: list[str], train_digest: str) -> Vocabulary:
     if pieces is None:
         return ByteVocabulary()
     digest = cache.key(train_digest, *encoder_version())
-    definition = cache.cached(name, digest, lambda: train_bpe(train, pieces).to_json().encode())
+    definition = cache.cached(name, digest, lambda: train_bpe(train, pieces).definition.encode())
     return BPEVocabulary(definition.decode())
 
 

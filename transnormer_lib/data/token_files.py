@@ -19,6 +19,7 @@ import numpy as np
 
 from transnormer_lib.data import cache, chunks
 from transnormer_lib.data.faults import DataFault
+from transnormer_lib.data.text import SplitCounts
 from transnormer_lib.data.vocabulary import Tokens
 from transnormer_lib.data.words import split_words
 from transnormer_lib.files import replacing, write_text
@@ -32,13 +33,9 @@ _TITLE = r"^ ?= [^=\s](?:.*[^=\s])? = ?\n?$"  # a heading of the first level beg
 
 
 @dataclass(frozen=True)
-class Tally:
-    """The counts of a tokenised text."""
+class Tally(SplitCounts):
+    """The counts of a tokenised text, whose documents begin at the headings of the first level."""
 
-    documents: int  # headings of the first level
-    words: int  # separated by white space
-    bytes: int  # of UTF-8
-    tokens: int
     lines: int
 
 

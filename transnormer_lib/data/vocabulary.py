@@ -109,22 +109,18 @@ class BPEVocabulary(Vocabulary):
     """
 
     def __init__(self, definition: str) -> None:
-        """``definition`` is the JSON from :meth:`to_json`."""
+        """``definition``: the whole vocabulary as JSON, in the format of the ``tokenizers`` library."""
         from tokenizers import Tokenizer
 
         self._tokenizer: Any = Tokenizer.from_str(definition)
-        self._definition = definition
+        self.definition = definition
         self.text_size = self._tokenizer.get_vocab_size()
         self.name = f"bpe-{self.text_size}"
-
-    def to_json(self) -> str:
-        """The whole vocabulary as JSON, in the format of the ``tokenizers`` library."""
-        return self._definition
 
     @cached_property
     def fingerprint(self) -> str:
         # The library sorts the vocabulary by id and the merges by rank; dumping again normalises the layout.
-        model = json.loads(self._definition)
+        model = json.loads(self.definition)
         return hashlib.sha256(json.dumps(model, sort_keys=True).encode()).hexdigest()
 
     def encode(self, text: str) -> Tokens:
