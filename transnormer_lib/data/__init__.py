@@ -26,19 +26,10 @@ For a classifier::
     sampler.batch(step)                                      # {"input_ids", "key_padding_mask", "targets"}
     for batch in evaluation_batches(task.splits["validation"], padding, batch_size=32): ...
 
-``batch(step)`` depends only on the seed and the step, so a run resumes at any step. The modules:
-
-- ``sources``: reads embedded files, the data root and the Hub, the latter two as described in ``hub``; ``fingerprints``
-  checks files and ``tables`` values; ``faults``: missing and wrong data; ``cache``: derived bytes kept between
-  processes.
-- ``vocabulary``, ``words``: text to token ids and back; ``text``: a text in tokens; ``corpora``: the texts by name,
-  ``wikipedia`` (embedded) and ``wikitext`` (WikiText-103, tokenised into mapped files by ``token_files``).
-- ``batches``: causal and masked batches; ``masking``: the settings of a masked language model, without torch;
-  ``ngrams``: n-gram language models on the same tokens.
-- ``tasks``: the classification tasks by name, defined in ``glue``, ``lra`` and ``sentences`` (stand-ins), read through
-  ``task_kinds`` and ``task_tables``; ``examples``, ``classification_batches``: labelled sequences and their batches.
-- ``listops``, ``pathfinder``: generated tasks of the Long Range Arena, in ``chunks``; ``images``: the embedded
-  MNIST-5k.
+``batch(step)`` depends only on the seed and the step, so a run resumes at any step. ``sources`` reads all bytes:
+embedded files, and the data sets that ``hub`` describes, from the data root or the Hub. ``tasks`` knows the
+classification tasks by name; ``glue``, ``lra`` and ``sentences`` (stand-ins) define them, ``listops`` and
+``pathfinder`` generate two of them. Derived data are kept in ``cache``.
 
 Embedded data need no connection. Real data are fetched if neither the data root nor the Hub's cache has them, unless
 ``HF_HUB_OFFLINE=1``.

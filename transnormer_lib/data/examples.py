@@ -93,13 +93,11 @@ def stored(name: str, key: str, make: Callable[[], Iterable[Examples]]) -> tuple
     most once, and its exceptions propagate.
     """
     folder = cache.cache_dir() / "examples" / f"{name}-{key}"
-    found = _read(folder)
-    if found is not None:
+    if found := _read(folder):
         return found
     lock = _lock(folder)
     with lock or nullcontext():
-        found = _read(folder)  # made while this process waited
-        if found is not None:
+        if found := _read(folder):  # made while this process waited
             return found
         parts = iter(make())
         if lock is None:

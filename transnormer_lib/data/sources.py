@@ -80,9 +80,7 @@ def fingerprint(content: bytes) -> str:
 def load(name: str) -> Source:
     """The bytes of the embedded data set ``name``, one of ``EMBEDDED``.
 
-    Raises:
-        ValueError: no data set has this name.
-        DataUnavailable: its package or file is not installed.
+    Raises ValueError for an unknown name, DataUnavailable if its package or file is not installed.
     """
     check_choice("name", name, EMBEDDED)
     package, file = EMBEDDED[name]
@@ -101,12 +99,8 @@ def batches(
 ) -> Iterator["pa.RecordBatch"]:
     """The rows of a split, with ``columns`` (default: all in ``hub``), ``rows`` at a time to bound memory.
 
-    Text is ``large_string``, labels are int64, and images are structs with the field ``bytes``.
-
-    Raises:
-        ValueError: no data set, split or column has this name.
-        DataUnavailable: the split is not on this machine and cannot be fetched.
-        DataFault: a file or a value is invalid.
+    Text is ``large_string``, labels are int64, and images are structs with the field ``bytes``. Raises ValueError for
+    an unknown column, DataFault if a value is invalid, and what :func:`locate` raises.
     """
     from transnormer_lib.data import tables
 
@@ -135,10 +129,7 @@ def described(name: str) -> HubDataset:
 
 
 def data_root() -> Path | None:
-    """The folder ``TRANSNORMER_DATA_ROOT``, or None if the variable is not set.
-
-    Raises DataFault if there is no such folder.
-    """
+    """The folder ``TRANSNORMER_DATA_ROOT``, None if the variable is not set; raises DataFault if it does not exist."""
     given = os.environ.get("TRANSNORMER_DATA_ROOT")
     if not given:
         return None
@@ -159,12 +150,9 @@ def locate(
 ) -> Located:
     """The files of a split. ``fetch`` may open a connection; for ``rehash`` and ``accept`` see ``fingerprints``.
 
-    ``hashed=False`` only looks for the files; the digests are then empty.
-
-    Raises:
-        ValueError: no data set or split has this name.
-        DataUnavailable: the split is not on this machine, and cannot or must not be fetched.
-        DataFault: a shard is missing, or a file has the wrong fingerprint.
+    ``hashed=False`` only looks for the files; the digests are then empty. Raises ValueError for an unknown data set or
+    split, DataUnavailable if the split is not on this machine and cannot or must not be fetched, DataFault if a shard
+    is missing or a file has the wrong fingerprint.
     """
     dataset = described(name)
     if split in dataset.withheld:
@@ -191,9 +179,8 @@ def locate(
 def tokenizer_files(*, fetch: bool = True, rehash: bool = False, hashed: bool = True) -> Located:
     """The vocabulary and the merges of GPT-2's tokenizer, in this order.
 
-    Raises:
-        DataUnavailable: they are not on this machine, and cannot or must not be fetched.
-        DataFault: they are not the published ones.
+    Raises DataUnavailable if they are not on this machine and cannot or must not be fetched, DataFault if they are not
+    the published ones.
     """
     files, root = hub.GPT2, data_root()
     parts = [files.vocabulary, files.merges]

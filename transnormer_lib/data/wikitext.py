@@ -52,21 +52,14 @@ def stands_in() -> bool:
     return sources.in_data_root(WORD_LEVEL) and not sources.in_data_root(RAW)
 
 
-def check_vocabulary(name: str) -> None:
-    """Raise ValueError unless this corpus has the vocabulary ``name``."""
-    if name not in (WORDS, GPT2):
-        bpe_pieces(name)
-
-
 def load(vocabulary: str) -> TextCorpus:
     """The corpus in the tokens of ``vocabulary``. The first use tokenises, which takes minutes for the whole text.
 
-    Raises:
-        ValueError: no such vocabulary.
-        DataUnavailable: the text is not on this machine and cannot be fetched.
-        DataFault: a file of the text is damaged or has changed.
+    Raises ValueError for an unknown vocabulary, DataUnavailable if the text is not on this machine and cannot be
+    fetched, DataFault if one of its files is damaged or has changed.
     """
-    check_vocabulary(vocabulary)
+    if vocabulary not in (WORDS, GPT2):
+        bpe_pieces(vocabulary)  # refuses an unknown name before the work begins
     name, differences = copy_read(vocabulary)
     located = {split: sources.locate(name, split) for split in sources.SPLITS}
     digests = {split: place.fingerprint for split, place in located.items()}
@@ -92,7 +85,6 @@ def load(vocabulary: str) -> TextCorpus:
 
 def vocabulary(name: str) -> Vocabulary:
     """The vocabulary ``name`` of :func:`load`; reads the text only to learn the vocabulary. Raises as ``load`` does."""
-    check_vocabulary(name)
     copy, _ = copy_read(name)
     return _vocabulary(name, copy, lambda: sources.locate(copy, "train").fingerprint, {})
 

@@ -152,13 +152,12 @@ def _locate(
 def _entries(name: str, by: tuple[str, ...], hashed: bool) -> Iterator[Entry]:
     if name in _EMBEDDED:
         try:
-            source, reason = sources.load(name), ""
+            source = sources.load(name)
         except DataUnavailable as problem:
-            source, reason = None, str(problem)
-        yield Entry(
-            name, "", by, len(source.content) if source else 0, _EMBEDDED[name], "", "embedded" if source else "",
-            reason, source.fingerprint if source and hashed else "",
-        )  # fmt: skip
+            yield Entry(name, "", by, 0, _EMBEDDED[name], "", "", str(problem), "")
+            return
+        digest = source.fingerprint if hashed else ""
+        yield Entry(name, "", by, len(source.content), _EMBEDDED[name], "", "embedded", "", digest)
         return
     if name == _TOKENIZER:
         place, reason, digest = _whereabouts(name, "", hashed)
@@ -195,11 +194,10 @@ def _task(word: str, vocabulary: str, corpus: str | None) -> list[str]:
     if word not in tasks.task_names():
         return []
     task = tasks.task_definition(word)
-    learned = task.alphabet == "text" and vocabulary != ByteVocabulary.name
-    return [
-        *([task.source] if task.source else []),
-        *(_corpus(tasks.vocabulary_corpus(vocabulary, corpus), vocabulary) if learned else []),
-    ]
+    named = [task.source] if task.source else []
+    if task.alphabet == "text" and vocabulary != ByteVocabulary.name:
+        named += _corpus(tasks.vocabulary_corpus(vocabulary, corpus), vocabulary)
+    return named
 
 
 def _words(value: Any) -> Iterator[str]:

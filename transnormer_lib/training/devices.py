@@ -23,10 +23,8 @@ def build_accelerator(precision: Precision, tracker: Any = None, tracking_dir: P
     """An ``accelerate.Accelerator`` that computes in ``precision`` on the available device.
 
     Under ``torchrun`` it joins the processes, by NCCL on GPUs and gloo on CPUs. ``tracker`` is a name that Accelerate
-    knows or a ``GeneralTracker``; trackers that write files write them below ``tracking_dir``.
-
-    Raises:
-        RunRefused: fp16 without a GPU; FSDP version 1; an unknown tracker, or one whose package is not installed.
+    knows or a ``GeneralTracker``; trackers that write files write them below ``tracking_dir``. Raises
+    :class:`RunRefused` for fp16 without a GPU, FSDP version 1, and a tracker that is unknown or not installed.
     """
     import torch
     from accelerate import Accelerator
