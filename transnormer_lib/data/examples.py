@@ -62,7 +62,6 @@ class Examples:
         return (2 * index[:, None] + np.arange(2)).reshape(-1) if self.pairs else index
 
     def sequence(self, index: int) -> NDArray[Any]:
-        """The tokens of sequence ``index``, below S."""
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
 
 

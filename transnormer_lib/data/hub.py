@@ -38,8 +38,6 @@ class HubFile:
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a data set."""
-
     files: tuple[HubFile, ...]
     rows: int  # as published; a sample in a data root has fewer
     hidden_labels: bool = False  # the publisher withholds the labels and writes -1

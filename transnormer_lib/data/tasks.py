@@ -1,9 +1,5 @@
 """The classification tasks by name: GLUE, the Long Range Arena, and stand-ins made of embedded data.
 
-    data = load_task("acceptability")                       # or "cola", "listops", ...; see task_names()
-    data.splits["train"]                                    # Examples: ragged tokens, offsets, labels
-    data.splits["validation"].sequence(0)
-
 ``data.sentences``, ``data.glue`` and ``data.lra`` define the tasks. Each split is encoded once and kept in the cache
 folder; later it is a memory map. For batches see ``data.classification_batches``.
 """

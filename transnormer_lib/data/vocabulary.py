@@ -132,8 +132,7 @@ class BPEVocabulary(Vocabulary):
         return np.concatenate([np.empty(0, np.int32), *ids])
 
     def decode(self, tokens: ArrayLike) -> str:
-        text: str = self._tokenizer.decode(self._text_ids(tokens).tolist(), skip_special_tokens=False)
-        return text
+        return str(self._tokenizer.decode(self._text_ids(tokens).tolist(), skip_special_tokens=False))
 
 
 class PaddedBPEVocabulary(BPEVocabulary):

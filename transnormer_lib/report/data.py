@@ -1,8 +1,8 @@
 """The data that a preset needs, where they are, and whether they are valid: ``transnormer data``."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from transnormer_lib.data import hub, sources, tasks, wikitext
@@ -88,10 +88,6 @@ def listing(rows: Sequence[Entry], heading: str) -> str:
     lines.append(f"{len(rows) - len(lacking)} of {len(rows)} here")
     lines += [f"{_label(row)}: {row.reason}" for row in lacking]
     return "\n".join(lines)
-
-
-def as_json(rows: Iterable[Entry]) -> list[dict[str, Any]]:
-    return [asdict(row) for row in rows]
 
 
 def fetch(needed: dict[str, tuple[str, ...]] | None) -> int:

@@ -103,5 +103,4 @@ def _check_tracker(tracker: Any) -> None:
     if tracker not in known:
         raise RunRefused(f"tracker={tracker!r}: must be one of {', '.join(known)}")
     if tracker not in [str(available) for available in get_available_trackers()]:
-        package = tracker.replace("_", "-")
-        raise RunRefused(f"tracker={tracker!r}: needs the package {package}, which is not installed")
+        raise RunRefused(f"tracker={tracker!r}: needs the package {tracker.replace('_', '-')}, which is not installed")

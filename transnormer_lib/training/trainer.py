@@ -234,7 +234,6 @@ class _Training:
         return total
 
     def window_is_full(self) -> bool:
-        """Whether to read the losses of the window."""
         return len(self.window) >= self.window_length or self.step in self.read_after
 
     def read_window(self) -> None:
@@ -304,7 +303,6 @@ class _Training:
         return bool(broadcast(torch.tensor(float(own), device=self.device)))
 
     def write_checkpoint(self) -> None:
-        """Save everything needed to resume."""
         assert self.checkpoints is not None
         self.history.seconds = time.perf_counter() - self.started
         gradients = self.recorder.state() if self.recorder is not None else None
@@ -312,7 +310,6 @@ class _Training:
         self.checkpoints.write(self.accelerator, self.step, state)
 
     def result(self) -> Trained:
-        """The trained model and its record."""
         trained = self._kept()
         if self.history.status == "finished":
             started = time.perf_counter()
