@@ -28,7 +28,7 @@ from transnormer_lib.data.vocabulary import Tokens, Vocabulary, check_tokens
 
 Batch = dict[str, Tensor]
 IGNORE = -100  # torch's default ignore_index
-Masked = tuple[Vocabulary, MaskingConfig]
+Masked = tuple[Vocabulary, MaskingConfig]  # of the text, and of the tokens to predict
 
 
 class Sampler(Protocol):
@@ -41,7 +41,7 @@ class Sampler(Protocol):
 def evaluation_windows(
     tokens: Tokens, *, length: int, batch_size: int, limit: int | None = None, masked: Masked | None = None
 ) -> Iterator[Batch]:
-    """Batches of the contiguous, non-overlapping windows of ``tokens`` [T], in order; masked ones always alike.
+    """Batches of the contiguous, non-overlapping windows of ``tokens`` [T], in order; the masks are always the same.
 
     Every target occurs once, except those in a remainder shorter than a window. ``limit`` takes at most that many
     windows, spread evenly over the text. The last batch may have fewer sequences. Raises ValueError if a number is out

@@ -112,13 +112,12 @@ def batches(
     located = locate(name, split)
     if dataset.splits[split].hidden_labels:
         wanted = [replace(c, labels=(-1, c.labels[1])) if c.labels else c for c in wanted]
-    empty = True
+    total = 0
     for path in located.files:
-        tsv = dataset.tsv if path.suffix == ".tsv" else ()
-        for batch in tables.read_batches(path, wanted, tsv, rows=rows):
-            empty = empty and not batch.num_rows
+        for batch in tables.read_batches(path, wanted, dataset.tsv if path.suffix == ".tsv" else (), rows=rows):
+            total += batch.num_rows
             yield batch
-    if empty:
+    if not total:
         raise DataFault(f"{located.files[0]}: has no rows, expected about {dataset.splits[split].rows}")
 
 

@@ -80,8 +80,7 @@ def _tsv(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
             yield from reader
     except (pa.ArrowException, OSError) as problem:
         message = _line(problem)
-        row = _CSV_ROW.search(message)
-        where = f", row {int(row[1]) - 1}" if row else ""
+        where = f", row {int(row[1]) - 1}" if (row := _CSV_ROW.search(message)) else ""
         raise DataFault(f"{path}{where}: expected {len(names)} columns of UTF-8 text: {message[:160]}") from None
 
 
