@@ -208,7 +208,7 @@ def _data(options: argparse.Namespace) -> int:
     if options.what == "check":
         return data.check(needed, accept=options.accept)
     rows = data.entries(needed, hashed=True)
-    print(json.dumps(data.as_json(rows), indent=1) if options.json else data.listing(rows, heading))
+    print(json.dumps(rows, indent=1, default=vars) if options.json else data.listing(rows, heading))
     return 0
 
 

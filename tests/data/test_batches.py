@@ -14,24 +14,23 @@ from transnormer_lib.data.batches import (
     IGNORE,
     MaskingConfig,
     Sampler,
-    causal_batches,
+    WindowBatches,
     evaluation_windows,
-    masked_batches,
-    masked_evaluation_windows,
 )
 from transnormer_lib.data.vocabulary import ByteVocabulary
 
 WORDS = ByteVocabulary()
+MASKED = (WORDS, MaskingConfig())
 # No byte occurs twice within 251 tokens, so a window of up to 251 says where it was taken.
 TOKENS = (np.arange(5000) % 251).astype(np.int32)
 
 
 def causal(length: int, batch_size: int, seed: int) -> Sampler:
-    return causal_batches(TOKENS, length=length, batch_size=batch_size, seed=seed)
+    return WindowBatches(TOKENS, length, batch_size, seed)
 
 
-def masked(length: int, batch_size: int, seed: int) -> Sampler:
-    return masked_batches(TOKENS, WORDS, length=length, batch_size=batch_size, seed=seed)
+def masked(length: int, batch_size: int, seed: int, **masking: float) -> Sampler:
+    return WindowBatches(TOKENS, length, batch_size, seed, (WORDS, MaskingConfig(**masking)))
 
 
 Make = Callable[[int, int, int], Sampler]
@@ -99,14 +98,8 @@ def test_causal_targets_are_the_inputs_moved_by_one(length: int, seed: int, step
 
 @tasks
 def test_every_window_of_the_text_can_come(make: Make) -> None:
-    tokens = np.arange(12, dtype=np.int32)
-    sampler = (
-        causal_batches(tokens, length=4, batch_size=64, seed=0)
-        if make is causal
-        else masked_batches(
-            tokens, WORDS, length=4, batch_size=64, seed=0, masking=MaskingConfig(masked=0.0, random=0.0)
-        )
-    )
+    keep = None if make is causal else (WORDS, MaskingConfig(masked=0.0, random=0.0))
+    sampler = WindowBatches(np.arange(12, dtype=np.int32), 4, 64, 0, keep)
     starts = torch.cat([sampler.batch(step)["input_ids"][:, 0] for step in range(8)])
     assert sorted(set(starts.tolist())) == list(range(8 if make is causal else 9))
 
@@ -114,8 +107,7 @@ def test_every_window_of_the_text_can_come(make: Make) -> None:
 @given(length=lengths, seed=seeds, step=steps)
 def test_masked_targets_are_the_tokens_that_were_there(length: int, seed: int, step: int) -> None:
     # With contiguous tokens modulo 251, each row is fixed by the tokens that were left as they are.
-    keep = MaskingConfig(masked=0.0, random=0.0)
-    sampler = masked_batches(TOKENS, WORDS, length=length, batch_size=3, seed=seed, masking=keep)
+    sampler = masked(length, 3, seed, masked=0.0, random=0.0)
     changing = masked(length, 3, seed)
     original, seen = sampler.batch(step), changing.batch(step)
     selected = seen["targets"] != IGNORE
@@ -126,9 +118,7 @@ def test_masked_targets_are_the_tokens_that_were_there(length: int, seed: int, s
 
 @given(length=lengths, seed=seeds, step=steps, share=st.floats(0.01, 1.0))
 def test_every_sequence_has_the_share_of_targets_rounded(length: int, seed: int, step: int, share: float) -> None:
-    sampler = masked_batches(
-        TOKENS, WORDS, length=length, batch_size=4, seed=seed, masking=MaskingConfig(selected=share)
-    )
+    sampler = masked(length, 4, seed, selected=share)
     selected = (sampler.batch(step)["targets"] != IGNORE).sum(dim=1)
     assert (selected >= 1).all()
     assert (selected - max(share * length, 1)).abs().max() <= 1
@@ -161,9 +151,7 @@ def test_every_position_is_selected_equally_often() -> None:
 
 
 def test_random_replacements_are_text_from_the_whole_vocabulary() -> None:
-    sampler = masked_batches(
-        TOKENS, WORDS, length=100, batch_size=64, seed=0, masking=MaskingConfig(masked=0.0, random=1.0)
-    )
+    sampler = masked(100, 64, 0, masked=0.0, random=1.0)
     batches = [sampler.batch(step) for step in range(5)]
     replaced = torch.cat([batch["input_ids"][batch["targets"] != IGNORE] for batch in batches])
     assert set(replaced.tolist()) == set(range(WORDS.text_size))
@@ -200,14 +188,14 @@ def test_a_limit_takes_that_many_windows_from_all_over_the_text(limit: int, batc
 @given(batch_size=sizes)
 def test_masked_evaluation_does_not_depend_on_the_batch_size(batch_size: int) -> None:
     def whole(size: int) -> dict[str, torch.Tensor]:
-        batches = list(masked_evaluation_windows(TOKENS, WORDS, length=64, batch_size=size, limit=11))
+        batches = list(evaluation_windows(TOKENS, length=64, batch_size=size, limit=11, masked=MASKED))
         return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
 
     assert equal(whole(batch_size), whole(11))
 
 
 def test_masked_evaluation_covers_the_text_with_visible_and_hidden_tokens() -> None:
-    batches = list(masked_evaluation_windows(TOKENS, WORDS, length=64, batch_size=8))
+    batches = list(evaluation_windows(TOKENS, length=64, batch_size=8, masked=MASKED))
     inputs = torch.cat([batch["input_ids"] for batch in batches]).flatten()
     targets = torch.cat([batch["targets"] for batch in batches]).flatten()
     expected = torch.from_numpy(TOKENS[: 5000 // 64 * 64].astype(np.int64))
@@ -233,7 +221,7 @@ def test_masked_evaluation_covers_the_text_with_visible_and_hidden_tokens() -> N
             "limit=0: must be a whole number of at least 1",
         ),
         (
-            lambda: causal_batches(TOKENS.astype(float), length=1, batch_size=1, seed=0),
+            lambda: WindowBatches(TOKENS.astype(float), 1, 1, 0),
             "tokens: must be integers of shape [T], not float64 of shape [5000]",
         ),
         (lambda: MaskingConfig(selected=0.0), "selected=0.0: must be in (0, 1]"),

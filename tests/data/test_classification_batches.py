@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transnormer_lib.data.classification_batches import Padding, evaluation_batches, training_batches
+from transnormer_lib.data.classification_batches import ExampleBatches, Padding, evaluation_batches
 from transnormer_lib.data.examples import Examples, from_sequences
 
-PAD = 0
+PAD = Padding(0)
 seeds = st.integers(0, 2**40)
 steps = st.integers(0, 10**6)
 sizes = st.integers(1, 9)
@@ -44,17 +44,17 @@ def expected(examples: Examples) -> list[tuple[int, list[list[int]]]]:
     ]
 
 
-@given(examples=tasks(), batch_size=sizes, in_order=st.booleans())
-def test_evaluation_sees_every_example_once_and_whole(examples: Examples, batch_size: int, in_order: bool) -> None:
-    batches = list(evaluation_batches(examples, pad_id=PAD, batch_size=batch_size, in_order=in_order))
+@given(examples=tasks(), batch_size=sizes)
+def test_evaluation_sees_every_example_once_and_whole(examples: Examples, batch_size: int) -> None:
+    batches = list(evaluation_batches(examples, PAD, batch_size=batch_size))
     seen = [row for batch in batches for row in rows(batch)]
-    assert seen == expected(examples) if in_order else sorted(seen) == sorted(expected(examples))
+    assert sorted(seen) == sorted(expected(examples))
     assert all(len(batch["targets"]) == batch_size for batch in batches[:-1])
 
 
 @given(examples=tasks(), batch_size=sizes, seed=seeds, step=steps, multiple=st.sampled_from([1, 8, 64]))
 def test_shapes_types_and_padding(examples: Examples, batch_size: int, seed: int, step: int, multiple: int) -> None:
-    batch = training_batches(examples, pad_id=77, batch_size=batch_size, seed=seed, multiple=multiple).batch(step)
+    batch = ExampleBatches(examples, Padding(77, multiple), batch_size, seed).batch(step)
     assert batch.keys() == {"input_ids", "key_padding_mask", "targets"}
     assert [values.dtype for values in batch.values()] == [torch.int64, torch.bool, torch.int64]
     ids, mask = batch["input_ids"], batch["key_padding_mask"]
@@ -69,19 +69,13 @@ def test_shapes_types_and_padding(examples: Examples, batch_size: int, seed: int
 
 @given(examples=tasks())
 def test_a_token_with_the_id_of_the_pad_is_no_padding(examples: Examples) -> None:
-    (batch,) = evaluation_batches(examples, pad_id=PAD, batch_size=100)  # the first sequence holds nothing but the id 0
+    (batch,) = evaluation_batches(examples, PAD, batch_size=100)  # the first sequence holds nothing but the id 0
     assert int((~batch["key_padding_mask"]).sum()) == examples.tokens.size
-
-
-@given(examples=tasks(), batch_size=sizes)
-def test_a_fixed_length_pads_every_batch_to_it(examples: Examples, batch_size: int) -> None:
-    for batch in evaluation_batches(examples, pad_id=PAD, batch_size=batch_size, length=160):
-        assert batch["input_ids"].shape[-1] == 160
 
 
 @given(examples=tasks(), batch_size=sizes, seed=seeds, epoch=st.integers(0, 1000))
 def test_an_epoch_gives_every_example_once(examples: Examples, batch_size: int, seed: int, epoch: int) -> None:
-    sampler = training_batches(examples, pad_id=PAD, batch_size=batch_size, seed=seed)
+    sampler = ExampleBatches(examples, PAD, batch_size, seed)
     n = len(examples)
     first = epoch * n  # the place of the epoch's first example among all that ever come
     start = first // batch_size
@@ -92,10 +86,10 @@ def test_an_epoch_gives_every_example_once(examples: Examples, batch_size: int, 
 
 @given(examples=tasks(), batch_size=sizes, seed=seeds, step=steps)
 def test_a_batch_is_a_function_of_seed_and_step(examples: Examples, batch_size: int, seed: int, step: int) -> None:
-    sampler = training_batches(examples, pad_id=PAD, batch_size=batch_size, seed=seed)
+    sampler = ExampleBatches(examples, PAD, batch_size, seed)
     first = sampler.batch(step)
     sampler.batch(step + 1)
-    fresh = training_batches(examples, pad_id=PAD, batch_size=batch_size, seed=seed)
+    fresh = ExampleBatches(examples, PAD, batch_size, seed)
     for again in (sampler.batch(step), fresh.batch(step)):
         assert all(torch.equal(again[name], first[name]) for name in first)
 
@@ -103,17 +97,17 @@ def test_a_batch_is_a_function_of_seed_and_step(examples: Examples, batch_size: 
 def test_other_seeds_and_epochs_give_another_order() -> None:
     examples = from_sequences([np.array([i]) for i in range(50)], range(50), 256)
     orders = {
-        tuple(training_batches(examples, pad_id=PAD, batch_size=50, seed=seed).batch(epoch)["targets"].tolist())
+        tuple(ExampleBatches(examples, PAD, 50, seed).batch(epoch)["targets"].tolist())
         for seed in range(4)
         for epoch in range(4)
     }
     assert len(orders) == 16
 
 
-@given(n=st.integers(1, 60), limit=st.integers(1, 70), in_order=st.booleans())
-def test_a_limit_takes_so_many_different_examples(n: int, limit: int, in_order: bool) -> None:
+@given(n=st.integers(1, 60), limit=st.integers(1, 70))
+def test_a_limit_takes_so_many_different_examples(n: int, limit: int) -> None:
     examples = from_sequences([np.array([i]) for i in range(n)], range(n), 256)
-    batches = evaluation_batches(examples, pad_id=PAD, batch_size=8, limit=limit, in_order=in_order)
+    batches = evaluation_batches(examples, PAD, batch_size=8, limit=limit)
     labels = [label for batch in batches for label in batch["targets"].tolist()]
     assert len(labels) == len(set(labels)) == min(n, limit)
 
@@ -121,14 +115,14 @@ def test_a_limit_takes_so_many_different_examples(n: int, limit: int, in_order: 
 @given(twins=st.integers(50, 200))
 def test_half_of_a_task_of_twins_holds_both_labels(twins: int) -> None:
     examples = from_sequences([np.array([1])] * 2 * twins, [1, 0] * twins, 256)
-    batches = evaluation_batches(examples, pad_id=PAD, batch_size=64, limit=twins)
+    batches = evaluation_batches(examples, PAD, batch_size=64, limit=twins)
     positive = sum(int(batch["targets"].sum()) for batch in batches)
     assert 0.25 * twins < positive < 0.75 * twins
 
 
 @given(examples=tasks(), batch_size=sizes)
 def test_evaluation_begins_with_the_largest_batch(examples: Examples, batch_size: int) -> None:
-    widths = [b["input_ids"].shape[-1] for b in evaluation_batches(examples, pad_id=PAD, batch_size=batch_size)]
+    widths = [b["input_ids"].shape[-1] for b in evaluation_batches(examples, PAD, batch_size=batch_size)]
     assert widths == sorted(widths, reverse=True)
 
 
@@ -139,28 +133,11 @@ ONE = from_sequences([np.array([1, 2, 3])], [0], 256)
     ("call", "message"),
     [
         (lambda: Padding(pad_id=-1), "pad_id=-1: must be a whole number of at least 0"),
-        (lambda: Padding(pad_id=0, length=0), "length=0: must be a whole number of at least 1"),
         (lambda: Padding(pad_id=0, multiple=0), "multiple=0: must be a whole number of at least 1"),
-        (
-            lambda: training_batches(ONE, pad_id=0, batch_size=0, seed=0),
-            "batch_size=0: must be a whole number of at least 1",
-        ),
-        (
-            lambda: training_batches(ONE, pad_id=0, batch_size=1, seed=-1),
-            "seed=-1: must be a whole number of at least 0",
-        ),
-        (
-            lambda: training_batches(ONE, pad_id=0, batch_size=1, seed=0).batch(-1),
-            "step=-1: must be a whole number of at least 0",
-        ),
-        (
-            lambda: training_batches(ONE, pad_id=0, batch_size=1, seed=0, length=2),
-            "length=2: the longest sequence has 3 tokens",
-        ),
-        (
-            lambda: evaluation_batches(ONE, pad_id=0, batch_size=1, limit=0),
-            "limit=0: must be a whole number of at least 1",
-        ),
+        (lambda: ExampleBatches(ONE, PAD, 0, seed=0), "batch_size=0: must be a whole number of at least 1"),
+        (lambda: ExampleBatches(ONE, PAD, 1, seed=-1), "seed=-1: must be a whole number of at least 0"),
+        (lambda: ExampleBatches(ONE, PAD, 1, seed=0).batch(-1), "step=-1: must be a whole number of at least 0"),
+        (lambda: evaluation_batches(ONE, PAD, batch_size=1, limit=0), "limit=0: must be a whole number of at least 1"),
     ],
 )
 def test_wrong_arguments_are_named_with_value_and_rule(call: Callable[[], object], message: str) -> None:

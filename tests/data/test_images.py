@@ -48,7 +48,7 @@ def test_the_split_does_not_depend_on_the_order_of_the_images(mnist: ImageSet, s
 def test_the_fingerprint_changes_with_the_source(mnist: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:
     source = sources.load("mnist-5k")
     assert load_mnist.__wrapped__().fingerprint == mnist.fingerprint
-    monkeypatch.setattr(sources, "load", lambda name: Source(name, source.content, "0" * 64))
+    monkeypatch.setattr(sources, "load", lambda name: Source(source.content, "0" * 64))
     assert load_mnist.__wrapped__().fingerprint != mnist.fingerprint
 
 

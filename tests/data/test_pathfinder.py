@@ -225,15 +225,20 @@ def test_a_higher_continuity_gives_straighter_snakes() -> None:
     assert turns[1] > turns[0]
 
 
+def generate(count: int, seed: int, workers: int = 1, **settings: Any) -> tuple[np.ndarray, np.ndarray]:
+    images, labels = zip(*pathfinder.parts(count, seed, SceneConfig(**settings), workers=workers), strict=True)
+    return np.concatenate(images), np.concatenate(labels)
+
+
 def test_the_number_of_processes_changes_nothing() -> None:
-    one, two = (pathfinder.generate(300, 4, workers=workers) for workers in (1, 2))
+    one, two = (generate(300, 4, workers=workers) for workers in (1, 2))
     assert np.array_equal(one[0], two[0])
     assert np.array_equal(one[1], two[1])
 
 
 @pytest.mark.parametrize("count", [1, 256, 257])
 def test_fewer_images_of_a_seed_are_the_first_of_more_with_and_without_geometry(published: Scenes, count: int) -> None:
-    images, labels = pathfinder.generate(count, 1, workers=1)
+    images, labels = generate(count, 1)
     assert images.shape == (count, 32, 32)
     assert images.dtype == np.uint8
     assert labels.dtype == np.int64
@@ -242,7 +247,7 @@ def test_fewer_images_of_a_seed_are_the_first_of_more_with_and_without_geometry(
 
 
 def test_no_image_of_a_seed_occurs_twice_or_under_another_seed(published: Scenes) -> None:
-    other, _ = pathfinder.generate(300, 2, workers=1)
+    other, _ = generate(300, 2)
     assert len({image.tobytes() for image in (*published.images, *other)}) == 1324
 
 
@@ -261,5 +266,5 @@ def test_no_image_of_a_seed_occurs_twice_or_under_another_seed(published: Scenes
 )
 def test_what_cannot_be_made_is_refused_in_one_line(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as refused:
-        pathfinder.generate(**({"count": 1, "seed": 0, "workers": 1} | changed))
+        generate(**({"count": 1, "seed": 0} | changed))
     assert "\n" not in str(refused.value)

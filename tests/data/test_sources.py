@@ -5,7 +5,6 @@ import io
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,7 @@ def undecodable() -> pa.Array:
 def test_the_embedded_dump_is_the_one_that_gensim_names() -> None:
     from gensim.test.utils import datapath
 
-    name = Path(sources.EMBEDDED["wikipedia"].path).name
+    name = Path(sources.EMBEDDED["wikipedia"][1]).name
     assert sources.load("wikipedia").content == Path(datapath(name)).read_bytes()
 
 
@@ -64,9 +63,9 @@ def test_a_missing_package_is_reported_in_one_line_with_what_to_install(
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
     with pytest.raises(DataUnavailable) as caught:
         sources.load(name)
-    file = sources.EMBEDDED[name]
-    assert f"package {file.package!r} is not installed" in str(caught.value)
-    assert f"pip install {file.package}" in str(caught.value)
+    package, _ = sources.EMBEDDED[name]
+    assert f"package {package!r} is not installed" in str(caught.value)
+    assert f"pip install {package}" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -74,11 +73,11 @@ def test_a_missing_package_is_reported_in_one_line_with_what_to_install(
 def test_a_missing_file_is_reported_in_one_line_with_its_path_and_package(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = sources.EMBEDDED[name]
-    monkeypatch.setitem(sources.EMBEDDED, name, replace(file, path="no/such.file"))
+    package, _ = sources.EMBEDDED[name]
+    monkeypatch.setitem(sources.EMBEDDED, name, (package, "no/such.file"))
     with pytest.raises(DataUnavailable) as caught:
         sources.load(name)
-    for part in ("no/such.file", file.package, f"pip install {file.package}"):
+    for part in ("no/such.file", package, f"pip install {package}"):
         assert part in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from transnormer_lib.data import corpora, hub, listops, lra, sources, task_tables, tasks, wikitext
+from transnormer_lib.data import corpora, hub, listops, lra, task_tables, tasks, wikitext
 from transnormer_lib.data.faults import DataFault, DataUnavailable
 from transnormer_lib.data.images import load_mnist
 from transnormer_lib.data.task_kinds import chosen_rows
@@ -374,14 +374,14 @@ class TestTables:
 
     def test_published_byte_pairs_need_no_text(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A data root with a task and the files of GPT-2, and without WikiText."""
-        model = json.loads(train_bpe(["the cat sat on the mat " * 9], 262).to_json())["model"]
+        model = json.loads(train_bpe(["the cat sat on the mat " * 9], 262).definition)["model"]
         folder = root / hub.GPT2.repository
         folder.mkdir(parents=True)
         (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
         merges = [" ".join(pair) if isinstance(pair, list) else pair for pair in model["merges"]]
         (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges]) + "\n")
         files = {name: replace(getattr(hub.GPT2, name), sha256=None) for name in ("vocabulary", "merges")}
-        monkeypatch.setattr(sources.tokenizer_files, "__defaults__", (replace(hub.GPT2, **files),))
+        monkeypatch.setattr(hub, "GPT2", replace(hub.GPT2, **files))
         for split in ("train", "validation"):
             self.write(root, "nyu-mll/glue/cola", split, sentence=["the cat sat"], label=[1])
         data = load_task("cola", "gpt2-bpe")

@@ -43,13 +43,6 @@ def test_encoding_gives_text_ids_only(words: Vocabulary, text: str) -> None:
 
 
 @both
-@given(text=st.text())
-def test_the_byte_lengths_of_the_tokens_add_up_to_the_text(words: Vocabulary, text: str) -> None:
-    assert words.byte_lengths.shape == (words.size,)
-    assert words.byte_lengths[words.encode(text)].sum() == len(text.encode())
-
-
-@both
 @given(texts=st.lists(st.text(), max_size=5))
 def test_texts_encoded_together_are_the_texts_encoded_alone(words: Vocabulary, texts: list[str]) -> None:
     alone = [token for text in texts for token in words.encode(text).tolist()]
@@ -65,7 +58,6 @@ def test_special_ids_are_distinct_ids_above_the_text(words: Vocabulary) -> None:
 def test_special_ids_stand_for_no_text(words: Vocabulary) -> None:
     tokens = [words.mask_id, *words.encode("a cat").tolist(), words.pad_id]
     assert words.decode(tokens) == "a cat"
-    assert words.byte_lengths[[words.pad_id, words.mask_id]].tolist() == [0, 0]
 
 
 @both
@@ -107,7 +99,7 @@ def test_bpe_makes_a_text_shorter_than_its_bytes() -> None:
 def test_a_stored_bpe_vocabulary_is_the_same_one() -> None:
     bpe = VOCABULARIES[1]
     assert isinstance(bpe, BPEVocabulary)
-    again = BPEVocabulary(bpe.to_json())
+    again = BPEVocabulary(bpe.definition)
     assert again.fingerprint == bpe.fingerprint
     assert again.encode(TEXTS[1]).tolist() == bpe.encode(TEXTS[1]).tolist()
 

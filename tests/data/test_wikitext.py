@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from transnormer_lib.data import hub, token_files, wikitext
-from transnormer_lib.data.batches import causal_batches, evaluation_windows
+from transnormer_lib.data.batches import WindowBatches, evaluation_windows
 from transnormer_lib.data.corpora import corpus_vocabulary_size, load_text_corpus
 from transnormer_lib.data.faults import DataFault, DataUnavailable
 from transnormer_lib.data.text import TextCorpus
@@ -93,7 +93,7 @@ def test_batches_come_from_mapped_tokens_as_from_any(data_root: Path) -> None:
     held = np.array(tokens)
     for of in (tokens, held):
         assert isinstance(of, np.ndarray)
-    samplers = [causal_batches(of, length=16, batch_size=4, seed=1) for of in (tokens, held)]
+    samplers = [WindowBatches(of, 16, 4, seed=1) for of in (tokens, held)]
     assert all((samplers[0].batch(9)[key] == samplers[1].batch(9)[key]).all() for key in ("input_ids", "targets"))
     windows = [list(evaluation_windows(of, length=16, batch_size=4)) for of in (tokens, held)]
     assert len(windows[0]) == len(windows[1])
@@ -137,7 +137,7 @@ def test_published_byte_pairs_are_taken_from_the_data_root_and_held_against_thei
     data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(data_root)
-    model = json.loads(train_bpe(FILE * 5, 270).to_json())["model"]
+    model = json.loads(train_bpe(FILE * 5, 270).definition)["model"]
     folder = data_root / hub.GPT2.repository
     folder.mkdir(parents=True)
     (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
@@ -150,7 +150,7 @@ def test_published_byte_pairs_are_taken_from_the_data_root_and_held_against_thei
         vocabulary=replace(hub.GPT2.vocabulary, sha256=None),
         merges=replace(hub.GPT2.merges, sha256=None),
     )
-    monkeypatch.setattr(wikitext.sources.tokenizer_files, "__defaults__", (ours,))
+    monkeypatch.setattr(hub, "GPT2", ours)
     corpus = load("gpt2-bpe")
     assert "own byte pairs" not in corpus.name
     assert corpus.vocabulary.text_size == 270

@@ -33,7 +33,6 @@ def test_known_lines_come_back_as_they_were_and_both_encoders_agree(lines: list[
     tokens = vocabulary.encode_lines(pa.array(lines, pa.large_string()))
     assert vocabulary.decode(tokens) == "".join(lines)
     assert np.array_equal(tokens, vocabulary.encode("".join(lines)))
-    assert vocabulary.byte_lengths[tokens].sum() == len("".join(lines).encode())
 
 
 def test_ids_follow_frequency_and_an_unknown_word_has_its_own() -> None:
@@ -49,7 +48,6 @@ def test_rows_are_words_and_two_special_ids_filled_up_to_a_multiple_of_eight(wor
     assert (vocabulary.pad_id, vocabulary.mask_id) == (words, words + 1)
     assert vocabulary.size % 8 == 0
     assert words + 2 <= vocabulary.size < words + 10
-    assert vocabulary.byte_lengths.shape == (vocabulary.size,)
 
 
 def test_the_published_number_of_rows_follows_from_the_words_of_the_whole_text() -> None:

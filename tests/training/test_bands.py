@@ -1,7 +1,7 @@
 """A run whose loss is outside its band stops, gives the reason, and resumes on request."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,11 @@ import pytest
 import torch
 from training_cases import classifier, config, fake_task
 
+from transnormer_lib.strict import from_plain
 from transnormer_lib.training import __main__ as command
 from transnormer_lib.training import trainer
 from transnormer_lib.training.bands import bands_of, measured
-from transnormer_lib.training.config import Band, RunConfig, run_config
+from transnormer_lib.training.config import Band, RunConfig
 from transnormer_lib.training.records import RUN_CONDITIONS
 from transnormer_lib.training.store import RunFailed, RunStore, run_id
 from transnormer_lib.training.trainer import train
@@ -133,7 +134,7 @@ def test_a_band_that_can_never_be_checked_is_refused(band: Band, message: str) -
 
 def test_bands_survive_plain_values() -> None:
     run = config(bands=(FAR, Band(8, 0.1, 9.0, "validation")))
-    assert run_config(run.to_dict()) == run
+    assert from_plain(RunConfig, asdict(run)) == run
     with pytest.raises(ValueError, match=r"high=1\.0: must be greater than low=2\.0"):
         Band(3, 2.0, 1.0)
 
@@ -143,7 +144,7 @@ def test_the_command_names_the_band_and_can_ignore_it(tmp_path: Path, capsys: py
 
     def arguments(run: RunConfig, *more: str) -> list[str]:
         path = tmp_path / "run.yaml"
-        path.write_text(yaml.safe_dump(json.loads(json.dumps(run.to_dict()))))
+        path.write_text(yaml.safe_dump(json.loads(json.dumps(asdict(run)))))
         return [str(path), "--store", str(tmp_path / "runs"), *more]
 
     assert command.main(arguments(config(bands=(FAR,)))) == 1

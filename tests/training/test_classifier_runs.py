@@ -1,7 +1,7 @@
 """Classifiers train like language models: any micro-batches, bit-identical resuming; scores measure them."""
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from training_cases import Stop, classifier, config, fake_task, same
 
 from transnormer_lib.data import examples
+from transnormer_lib.strict import from_plain
 from transnormer_lib.training import trainer
 from transnormer_lib.training.checkpoints import Checkpoints
-from transnormer_lib.training.config import DataConfig, OptimizerConfig, run_config, steps_of
+from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig, steps_of
 from transnormer_lib.training.evaluation import evaluate, labelled_batches
 from transnormer_lib.training.metrics import scores
 from transnormer_lib.training.store import RunStore, run_id
@@ -202,7 +203,7 @@ def test_a_stored_classifier_gives_back_its_weights_and_its_kept_result(tmp_path
 
 def test_a_classifier_s_config_survives_plain_values() -> None:
     run = classifier(start_from=config("transnormer-t2", "masked"))
-    assert run_config(run.to_dict()) == run
+    assert from_plain(RunConfig, asdict(run)) == run
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,15 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 from training_cases import config
 
 from transnormer_lib.data.masking import MaskingConfig
-from transnormer_lib.training.config import DataConfig, OptimizerConfig, run_config
+from transnormer_lib.strict import from_plain
+from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
 
 
 @pytest.mark.parametrize("name", ["vanilla", "linear", "transnormer-t1", "transnormer-t2"])
@@ -23,7 +24,7 @@ def test_json_round_trip_is_the_identity(name: str) -> None:
         precision="bf16",
         gradients="norms",
     )
-    assert run_config(json.loads(json.dumps(original.to_dict()))) == original
+    assert from_plain(RunConfig, json.loads(json.dumps(asdict(original)))) == original
 
 
 @pytest.mark.parametrize(
@@ -49,13 +50,13 @@ def test_json_round_trip_is_the_identity(name: str) -> None:
 def test_a_mistake_in_plain_values_is_one_line_with_field_and_value(
     path: tuple[str, ...], value: Any, message: str
 ) -> None:
-    values = json.loads(json.dumps(config().to_dict()))
+    values = json.loads(json.dumps(asdict(config())))
     target = values
     for key in path[:-1]:
         target = target[key]
     target[path[-1]] = value
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
-        run_config(values)
+        from_plain(RunConfig, values)
     assert "\n" not in str(caught.value)
 
 

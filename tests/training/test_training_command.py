@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from transnormer_lib.training.trainer import train
 
 
 def _write(path: Path, run: RunConfig, **changes: Any) -> Path:
-    values = json.loads(json.dumps(run.to_dict()))
+    values = json.loads(json.dumps(asdict(run)))
     path.write_text(yaml.safe_dump(values | changes))
     return path
 

@@ -19,8 +19,9 @@ from transnormer_lib.analysis import cpu_costs
 from transnormer_lib.analysis.cpu_costs import HEAD_DIM, HEADS, attention_step
 from transnormer_lib.analysis.interleaved import interleaved
 from transnormer_lib.choices import Rotary
-from transnormer_lib.data.batches import IGNORE, causal_batches, masked_batches
+from transnormer_lib.data.batches import IGNORE, WindowBatches
 from transnormer_lib.data.corpora import load_text_corpus
+from transnormer_lib.data.masking import MaskingConfig
 from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.config import Kind
 from transnormer_lib.models.flops import PREDICTED_SHARE
@@ -193,11 +194,8 @@ def training(lengths: Sequence[int] | None = None, rounds: int = 5, tokens: int 
 def _batch_seconds(size: Size, rounds: int) -> float:
     """Median seconds in which the trainer's sampler makes one batch of the embedded text."""
     corpus = load_text_corpus("wikipedia", "bytes")
-    tokens, number = corpus.tokens["train"], count()
-    if size.kind == "decoder":
-        sampler = causal_batches(tokens, length=size.length, batch_size=size.batch, seed=0)
-    else:
-        sampler = masked_batches(tokens, corpus.vocabulary, length=size.length, batch_size=size.batch, seed=0)
+    masked = None if size.kind == "decoder" else (corpus.vocabulary, MaskingConfig())
+    sampler, number = WindowBatches(corpus.tokens["train"], size.length, size.batch, seed=0, masked=masked), count()
     return _median_seconds(lambda: sampler.batch(next(number)), max(rounds, 20))
 
 

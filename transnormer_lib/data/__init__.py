@@ -2,7 +2,7 @@
 
 For a language model::
 
-    from transnormer_lib.data.batches import causal_batches, evaluation_windows, masked_batches
+    from transnormer_lib.data.batches import WindowBatches, evaluation_windows
     from transnormer_lib.data.corpora import load_text_corpus
 
     corpus = load_text_corpus("wikipedia", "bytes")          # or "bpe-512": 512 pieces
@@ -10,34 +10,26 @@ For a language model::
     corpus.tokens["train"]                                   # int32 [T]; also "validation" and "test"
     corpus.vocabulary                                        # encode, decode, size, pad_id, mask_id
 
-    sampler = causal_batches(corpus.tokens["train"], length=128, batch_size=8, seed=1)
+    sampler = WindowBatches(corpus.tokens["train"], length=128, batch_size=8, seed=1)
     batch = sampler.batch(step)                              # {"input_ids": [B, N], "targets": [B, N]}, int64
     for batch in evaluation_windows(corpus.tokens["validation"], length=128, batch_size=8, limit=64): ...
     corpus.bits_per_byte(nats_per_token, "validation")
 
 For a classifier::
 
-    from transnormer_lib.data.classification_batches import evaluation_batches, training_batches
+    from transnormer_lib.data.classification_batches import ExampleBatches, Padding, evaluation_batches
     from transnormer_lib.data.tasks import load_task
 
     task = load_task("acceptability")                        # "cola", "listops", ...: tasks.task_names()
-    sampler = training_batches(task.splits["train"], pad_id=task.pad_id, batch_size=32, seed=1)
+    padding = Padding(task.pad_id)
+    sampler = ExampleBatches(task.splits["train"], padding, batch_size=32, seed=1)
     sampler.batch(step)                                      # {"input_ids", "key_padding_mask", "targets"}
-    for batch in evaluation_batches(task.splits["validation"], pad_id=task.pad_id, batch_size=32): ...
+    for batch in evaluation_batches(task.splits["validation"], padding, batch_size=32): ...
 
-``batch(step)`` depends only on the seed and the step, so a run resumes at any step. The modules:
-
-- ``sources``: reads embedded files, the data root and the Hub, the latter two as described in ``hub``; ``fingerprints``
-  checks files and ``tables`` values; ``faults``: missing and wrong data; ``cache``: derived bytes kept between
-  processes.
-- ``vocabulary``, ``words``: text to token ids and back; ``text``: a text in tokens; ``corpora``: the texts by name,
-  ``wikipedia`` (embedded) and ``wikitext`` (WikiText-103, tokenised into mapped files by ``token_files``).
-- ``batches``: causal and masked batches; ``masking``: the settings of a masked language model, without torch;
-  ``ngrams``: n-gram language models on the same tokens.
-- ``tasks``: the classification tasks by name, defined in ``glue``, ``lra`` and ``sentences`` (stand-ins), read through
-  ``task_kinds`` and ``task_tables``; ``examples``, ``classification_batches``: labelled sequences and their batches.
-- ``listops``, ``pathfinder``: generated tasks of the Long Range Arena, in ``chunks``; ``images``: the embedded
-  MNIST-5k.
+``batch(step)`` depends only on the seed and the step, so a run resumes at any step. ``sources`` reads all bytes:
+embedded files, and the data sets that ``hub`` describes, from the data root or the Hub. ``tasks`` knows the
+classification tasks by name; ``glue``, ``lra`` and ``sentences`` (stand-ins) define them, ``listops`` and
+``pathfinder`` generate two of them. Derived data are kept in ``cache``.
 
 Embedded data need no connection. Real data are fetched if neither the data root nor the Hub's cache has them, unless
 ``HF_HUB_OFFLINE=1``.

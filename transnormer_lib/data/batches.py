@@ -28,7 +28,7 @@ from transnormer_lib.data.vocabulary import Tokens, Vocabulary, check_tokens
 
 Batch = dict[str, Tensor]
 IGNORE = -100  # torch's default ignore_index
-BERT_MASKING = MaskingConfig()
+Masked = tuple[Vocabulary, MaskingConfig]  # of the text, and of the tokens to predict
 
 
 class Sampler(Protocol):
@@ -38,61 +38,21 @@ class Sampler(Protocol):
         """The batch of optimiser step ``step``, counted from 0."""
 
 
-def causal_batches(tokens: Tokens, *, length: int, batch_size: int, seed: int) -> Sampler:
-    """Random windows of ``tokens`` [T] for a causal model; every window is equally likely at every step.
-
-    Raises ValueError if a number is out of range, or there are fewer than ``length`` + 1 tokens.
-    """
-    return _WindowBatches(tokens, length, batch_size, seed)
-
-
-def masked_batches(
-    tokens: Tokens,
-    vocabulary: Vocabulary,
-    *,
-    length: int,
-    batch_size: int,
-    seed: int,
-    masking: MaskingConfig = BERT_MASKING,
-) -> Sampler:
-    """Random windows of ``tokens`` [T], masked anew at every step.
-
-    Raises ValueError if a number is out of range, or there are fewer than ``length`` tokens.
-    """
-    return _WindowBatches(tokens, length, batch_size, seed, (vocabulary, masking))
-
-
-def evaluation_windows(tokens: Tokens, *, length: int, batch_size: int, limit: int | None = None) -> Iterator[Batch]:
-    """Causal batches of the contiguous, non-overlapping windows of ``tokens`` [T], in order.
+def evaluation_windows(
+    tokens: Tokens, *, length: int, batch_size: int, limit: int | None = None, masked: Masked | None = None
+) -> Iterator[Batch]:
+    """Batches of the contiguous, non-overlapping windows of ``tokens`` [T], in order; the masks are always the same.
 
     Every target occurs once, except those in a remainder shorter than a window. ``limit`` takes at most that many
     windows, spread evenly over the text. The last batch may have fewer sequences. Raises ValueError if a number is out
-    of range, or there are fewer than ``length`` + 1 tokens.
+    of range, or there are fewer tokens than a window needs.
     """
-    _check_length(tokens, length, length + 1)
-    starts = groups(_window_starts(tokens.size - 1, length, limit), batch_size)
-    return (_causal(tokens, group, length) for group in starts)
-
-
-def masked_evaluation_windows(
-    tokens: Tokens,
-    vocabulary: Vocabulary,
-    *,
-    length: int,
-    batch_size: int,
-    limit: int | None = None,
-    masking: MaskingConfig = BERT_MASKING,
-    seed: int = 0,
-) -> Iterator[Batch]:
-    """As :func:`evaluation_windows`, masked; the positions depend on ``seed``, ``length`` and ``limit``.
-
-    Raises ValueError if a number is out of range, or there are fewer than ``length`` tokens.
-    """
-    check_count("seed", seed, 0)
-    _check_length(tokens, length, length)
-    starts = _window_starts(tokens.size, length, limit)
+    _check_length(tokens, length, masked)
+    starts = _window_starts(tokens.size - (masked is None), length, limit)
+    if masked is None:
+        return (_causal(tokens, group, length) for group in groups(starts, batch_size))
     # Mask all windows at once, so that the masks do not depend on the batch size.
-    whole = _masked(_windows(tokens, starts, length), vocabulary, masking, np.random.default_rng(seed))
+    whole = _masked(_windows(tokens, starts, length), *masked, np.random.default_rng(0))
     indices = groups(np.arange(len(starts)), batch_size)
     return ({name: values[group] for name, values in whole.items()} for group in indices)
 
@@ -104,27 +64,28 @@ def groups(items: NDArray[np.int64], batch_size: int) -> list[NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
-class _WindowBatches:
+class WindowBatches:
+    """A sampler of random windows of ``tokens`` [T], every window equally likely at every step, masked anew.
+
+    Raises ValueError if a number is out of range, or there are fewer tokens than a window needs.
+    """
+
     tokens: Tokens
     length: int  # N
     batch_size: int  # B
     seed: int  # decides the windows and the masks
-    masked: tuple[Vocabulary, MaskingConfig] | None = None  # None: causal
+    masked: Masked | None = None  # None: causal
 
     def __post_init__(self) -> None:
-        _check_length(self.tokens, self.length, self._span)
+        _check_length(self.tokens, self.length, self.masked)
         check_count("batch_size", self.batch_size)
         check_count("seed", self.seed, 0)
-
-    @property
-    def _span(self) -> int:
-        """Tokens per window: a causal one needs the target of its last token too."""
-        return self.length + (self.masked is None)
 
     def batch(self, step: int) -> Batch:
         check_count("step", step, 0)
         rng = np.random.default_rng([self.seed, step])
-        starts = rng.integers(self.tokens.size - self._span + 1, size=self.batch_size)
+        windows = self.tokens.size - self.length + (self.masked is not None)
+        starts = rng.integers(windows, size=self.batch_size)
         if self.masked is None:
             return _causal(self.tokens, starts, self.length)
         return _masked(_windows(self.tokens, starts, self.length), *self.masked, rng)
@@ -167,8 +128,8 @@ def _window_starts(tokens: int, length: int, limit: int | None) -> NDArray[np.in
     return chosen * length
 
 
-def _check_length(tokens: Tokens, length: int, at_least: int) -> None:
+def _check_length(tokens: Tokens, length: int, masked: Masked | None) -> None:
     check_count("length", length)
     check_tokens(tokens)
-    if tokens.size < at_least:
-        raise ValueError(f"tokens: has {tokens.size}, must have at least {at_least} for windows of this length")
+    if tokens.size < (least := length + (masked is None)):  # a causal window needs the target of its last token too
+        raise ValueError(f"tokens: has {tokens.size}, must have at least {least} for windows of this length")

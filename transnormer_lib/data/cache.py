@@ -19,8 +19,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 def cache_dir() -> Path:
     """``$TRANSNORMER_CACHE``, else ``$XDG_CACHE_HOME/transnormer``, else ``~/.cache/transnormer``."""
-    own = os.environ.get("TRANSNORMER_CACHE")
-    if own:
+    if own := os.environ.get("TRANSNORMER_CACHE"):
         return Path(own)
     # For a user without a home, expanduser keeps the "~": a harmless relative path.
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "transnormer"
@@ -42,13 +41,11 @@ def cached(name: str, digest: str, compute: Callable[[], bytes]) -> bytes:
     ``digest`` (see :func:`key`) identifies the value; ``name`` makes the file's name readable.
     """
     path = cache_dir() / f"{name}-{digest}"
-    try:
+    with contextlib.suppress(OSError):
         stored = path.read_bytes()
-    except OSError:
-        stored = b""
-    content = stored[_DIGEST_BYTES:]
-    if stored and hashlib.sha256(content).digest() == stored[:_DIGEST_BYTES]:
-        return content
+        content = stored[_DIGEST_BYTES:]
+        if hashlib.sha256(content).digest() == stored[:_DIGEST_BYTES]:
+            return content
     content = compute()
     with contextlib.suppress(OSError):
         write_bytes(path, hashlib.sha256(content).digest() + content)

@@ -19,10 +19,8 @@ def load_text_corpus(name: str = "wikipedia", vocabulary: str = "bytes") -> Text
 
     ``wikitext-103`` also has ``wikitext-103-words`` and ``gpt2-bpe``; its tokens are mapped files (``wikitext``).
 
-    Raises:
-        ValueError: no such corpus or vocabulary.
-        DataUnavailable: the corpus is not on this machine and cannot be fetched.
-        DataFault: a file of the corpus is damaged or has changed.
+    Raises ValueError for an unknown corpus or vocabulary, DataUnavailable if the corpus is not on this machine and
+    cannot be fetched, DataFault if one of its files is damaged or has changed.
     """
     check_choice("name", name, CORPORA)
     if name == wikitext.NAME:
@@ -46,11 +44,8 @@ def load_vocabulary(name: str, vocabulary: str) -> Vocabulary:
 def corpus_vocabulary_size(name: str, vocabulary: str, *, published: bool = False) -> int:
     """The number of ids of ``load_vocabulary(name, vocabulary)``, without tokenising.
 
-    A sample of WikiText-103 has fewer words than the published text. They are counted unless ``published``.
-
-    Raises:
-        ValueError: no such vocabulary.
-        DataUnavailable: the words cannot be counted because the text is not on this machine.
+    A sample of WikiText-103 has fewer words than the published text. They are counted unless ``published``. Raises
+    ValueError for an unknown vocabulary, DataUnavailable if the words must be counted and are not on this machine.
     """
     if (name, vocabulary) == (wikitext.NAME, wikitext.WORDS) and not published:
         return load_vocabulary(name, vocabulary).size

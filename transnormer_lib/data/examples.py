@@ -62,7 +62,6 @@ class Examples:
         return (2 * index[:, None] + np.arange(2)).reshape(-1) if self.pairs else index
 
     def sequence(self, index: int) -> NDArray[Any]:
-        """The tokens of sequence ``index``, below S."""
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
 
 
@@ -93,13 +92,11 @@ def stored(name: str, key: str, make: Callable[[], Iterable[Examples]]) -> tuple
     most once, and its exceptions propagate.
     """
     folder = cache.cache_dir() / "examples" / f"{name}-{key}"
-    found = _read(folder)
-    if found is not None:
+    if found := _read(folder):
         return found
     lock = _lock(folder)
     with lock or nullcontext():
-        found = _read(folder)  # made while this process waited
-        if found is not None:
+        if found := _read(folder):  # made while this process waited
             return found
         parts = iter(make())
         if lock is None:

@@ -37,15 +37,12 @@ def verified(
             found = hashlib.file_digest(file, "sha256").hexdigest()
     expected, known_by = (published, "published") if published else (record.get("sha256"), "recorded at first use")
     if expected is not None and found != expected:
-        remedy = (
-            "delete it to fetch it again"
-            if published
-            else "if the change is intended, run: transnormer data check --accept"
-        )
+        accepting = "if the change is intended, run: transnormer data check --accept"
+        remedy = "delete it to fetch it again" if published else accepting
         raise DataFault(f"{path}: has sha256 {found}, expected {expected} ({known_by}); {remedy}")
-    with contextlib.suppress(OSError):
-        if record != {**state, "sha256": found}:
-            write_text(where, json.dumps({**state, "sha256": found}))
+    if record != (state := {**state, "sha256": found}):
+        with contextlib.suppress(OSError):
+            write_text(where, json.dumps(state))
     return found
 
 

@@ -5,8 +5,8 @@ A data set is named ``OWNER/NAME/CONFIG``; the same path below ``TRANSNORMER_DAT
 
 Each revision is a commit, so later changes to a repository do not change the data. The commits and the sha256 of the
 files come from public repositories that pin the same commits (for GPT-2's files, also from openai/tiktoken). No public
-pin of ``clue/clue`` was found, so its revision is ``main`` and ``pinned`` is false: the first read records the
-fingerprints that later reads are checked against.
+pin of ``clue/clue`` was found, so its revision is ``main``: the first read records the fingerprints that later reads
+are checked against.
 """
 
 from collections.abc import Mapping
@@ -38,15 +38,12 @@ class HubFile:
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a data set."""
-
     files: tuple[HubFile, ...]
     rows: int  # as published; a sample in a data root has fewer
     hidden_labels: bool = False  # the publisher withholds the labels and writes -1
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
         return sum(file.size for file in self.files)
 
 
@@ -60,18 +57,12 @@ class HubDataset:
     licence: str
     columns: tuple[Column, ...]
     splits: Mapping[str, Split]
-    title: str
     tsv: tuple[str, ...] = ()  # column names if the files are tab-separated without a header; otherwise Parquet
     withheld: Mapping[str, str] = field(default_factory=dict)  # published splits that are not used, and why
 
     @property
     def name(self) -> str:
         return f"{self.repository}/{self.config}"
-
-    @property
-    def pinned(self) -> bool:
-        """Whether the revision names a commit."""
-        return self.revision != MOVING
 
 
 @dataclass(frozen=True)
@@ -81,27 +72,54 @@ class TokenizerFiles:
     repository: str
     revision: str
     licence: str
-    title: str
     vocabulary: HubFile
     merges: HubFile
-
-    @property
-    def size(self) -> int:
-        return self.vocabulary.size + self.merges.size
 
 
 def _parquet(config: str, split: str, size: int, sha256: str | None = None, shard: int = 0, of: int = 1) -> HubFile:
     return HubFile(f"{config}/{split}-{shard:05}-of-{of:05}.parquet", size, sha256)
 
 
-def _splits(config: str, files: Mapping[str, tuple[int, int, str | None]]) -> dict[str, Split]:
-    """Splits of one Parquet file each, given as rows, bytes and sha256."""
-    return {name: Split((_parquet(config, name, size, digest),), rows) for name, (rows, size, digest) in files.items()}
+# The splits that are one Parquet file: data set, split, rows, bytes, sha256 (-: not known).
+_PARQUET = """
+wikitext-103-v1 validation 3_760 655_106 -
+wikitext-103-v1 test 4_358 721_735 -
+wikitext-103-raw-v1 validation 3_760 657_209 -
+wikitext-103-raw-v1 test 4_358 732_610 -
+mnli train 392_702 52_224_361 49a4a5508b89b8fed2c6e81d2c47d00f4759050a7048c6cc5d95d31122ced3c1
+mnli validation_matched 9_815 1_214_936 7f918c09d9c35446b8e8f06a5672f8ab704e2897fecbf52e2e154141f3d7c421
+mnli validation_mismatched 9_832 1_251_152 04aba92823a954be36fe1b69b61eed334c9eb1009daba0dd79f69d77b87c535c
+qnli train 104_743 17_528_917 ebc7cb70a5bbde0b0336c3d51f31bb4df4673e908e8874b090b52169b1365c6c
+qnli validation 5_463 872_062 e69311b81dc65589286091d9905a27617a90436dd215c7a59832fa8f4f336169
+qqp train 363_846 33_558_839 4d6f02e643f7c36e9a4f7d4971a5ee9bd74063a319452fe6c87850c739774cd7
+qqp validation 40_430 3_729_274 efd86a539c412d74874ee451573d7bd142f56c47fe36de033b9f367d8bb0fa71
+sst2 train 67_349 3_110_468 66a253e67968acfabcbe49dbe9da964b42ac1c851c40ab760e8c8942efdb3229
+sst2 validation 872 72_819 a1371f3b3a7b0bcefa8388799a9359dc3ce76c349cc0079507a7991364fd2a9b
+mrpc train 3_668 649_281 61fd41301e0e244b0420c4350a170c8e7cf64740335fc875a4af2d79af0df0af
+mrpc validation 408 75_678 33c007dbf5bfa8463d87a13e6226df8c0fcf2596c2cd39d0f3bb79754e00f50f
+cola train 8_551 251_124 2e7538afa2000e63f5343f16a758d75c452661a384208399d2035cd2fce45c33
+cola validation 1_043 37_551 c14b7219a7d9f9fe3dd291fd000f6623ee413805eb108c9c49578ed50873e4ba
+imdb train 25_000 20_979_968 db47d16b5c297cc0dd625e519c81319c24c9149e70e8496de5475f6fa928342c
+imdb test 25_000 20_470_363 b52e26e2f872d282ffac460bf9770b25ac6f102cda0e6ca7158df98c94e8b3da
+cifar10 train 50_000 119_705_255 8428b53a88a11ac374111006708df51469e315a22ac6d66470afd9c78d2ae883
+cifar10 test 10_000 23_940_850 841389e6f2d64f28bf17310e430aebac20ec3ba611a3c5e231dc93c645ce84de
+tnews train 53_360 3_400_000 -
+tnews validation 10_000 650_000 -
+"""
 
 
-def _wikitext(config: str, train: tuple[int, int], validation: int, test: int, title: str) -> HubDataset:
-    """The last numbers are bytes per file."""
-    shards = tuple(_parquet(config, "train", size, None, shard, 2) for shard, size in enumerate(train))
+def _splits(dataset: str, config: str = "") -> dict[str, Split]:
+    found = {}
+    for of, name, rows, size, sha256 in map(str.split, _PARQUET.strip().splitlines()):
+        if of == dataset:
+            file = _parquet(config or dataset, name, int(size), None if sha256 == "-" else sha256)
+            found[name] = Split((file,), int(rows))
+    return found
+
+
+def _wikitext(config: str, *train: int) -> HubDataset:
+    """``train``: bytes per file."""
+    shards = tuple(_parquet(config, "train", size, None, shard, len(train)) for shard, size in enumerate(train))
     return HubDataset(
         repository="Salesforce/wikitext",
         config=config,
@@ -109,11 +127,7 @@ def _wikitext(config: str, train: tuple[int, int], validation: int, test: int, t
         licence="CC BY-SA 3.0 and GFDL",
         # A row is a line; blank lines are empty rows in the Hub's copy.
         columns=(Column("text", "text", blank=True),),
-        splits={
-            "train": Split(shards, 1_801_350),
-            **_splits(config, {"validation": (3_760, validation, None), "test": (4_358, test, None)}),
-        },
-        title=title,
+        splits={"train": Split(shards, 1_801_350), **_splits(config)},
     )
 
 
@@ -123,10 +137,7 @@ _HIDDEN = f"its labels are kept by GLUE's server; {_ON_VALIDATION}"
 
 def _glue(
     config: str,
-    texts: tuple[str, ...],
-    files: Mapping[str, tuple[int, int, str | None]],
-    title: str,
-    *,
+    *texts: str,
     labels: int = 2,
     blank: bool = False,
     tests: tuple[str, ...] = ("test",),
@@ -138,78 +149,27 @@ def _glue(
         revision="bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
         licence="of each task's own authors; see the data set's card",
         columns=(*(Column(text, "text", blank=blank) for text in texts), Column("label", "label", (0, labels - 1))),
-        splits=_splits(config, files),
-        title=title,
+        splits=_splits(config),
         withheld=dict.fromkeys(tests, withheld),
     )
 
 
-# Rows, bytes and sha256 of each split's file.
-_MNLI = {
-    "train": (392_702, 52_224_361, "49a4a5508b89b8fed2c6e81d2c47d00f4759050a7048c6cc5d95d31122ced3c1"),
-    "validation_matched": (9_815, 1_214_936, "7f918c09d9c35446b8e8f06a5672f8ab704e2897fecbf52e2e154141f3d7c421"),
-    "validation_mismatched": (9_832, 1_251_152, "04aba92823a954be36fe1b69b61eed334c9eb1009daba0dd79f69d77b87c535c"),
-}
-_QNLI = {
-    "train": (104_743, 17_528_917, "ebc7cb70a5bbde0b0336c3d51f31bb4df4673e908e8874b090b52169b1365c6c"),
-    "validation": (5_463, 872_062, "e69311b81dc65589286091d9905a27617a90436dd215c7a59832fa8f4f336169"),
-}
-_QQP = {
-    "train": (363_846, 33_558_839, "4d6f02e643f7c36e9a4f7d4971a5ee9bd74063a319452fe6c87850c739774cd7"),
-    "validation": (40_430, 3_729_274, "efd86a539c412d74874ee451573d7bd142f56c47fe36de033b9f367d8bb0fa71"),
-}
-_SST2 = {
-    "train": (67_349, 3_110_468, "66a253e67968acfabcbe49dbe9da964b42ac1c851c40ab760e8c8942efdb3229"),
-    "validation": (872, 72_819, "a1371f3b3a7b0bcefa8388799a9359dc3ce76c349cc0079507a7991364fd2a9b"),
-}
-_MRPC = {
-    "train": (3_668, 649_281, "61fd41301e0e244b0420c4350a170c8e7cf64740335fc875a4af2d79af0df0af"),
-    "validation": (408, 75_678, "33c007dbf5bfa8463d87a13e6226df8c0fcf2596c2cd39d0f3bb79754e00f50f"),
-}
-_COLA = {
-    "train": (8_551, 251_124, "2e7538afa2000e63f5343f16a758d75c452661a384208399d2035cd2fce45c33"),
-    "validation": (1_043, 37_551, "c14b7219a7d9f9fe3dd291fd000f6623ee413805eb108c9c49578ed50873e4ba"),
-}
-_IMDB = {
-    "train": (25_000, 20_979_968, "db47d16b5c297cc0dd625e519c81319c24c9149e70e8496de5475f6fa928342c"),
-    "test": (25_000, 20_470_363, "b52e26e2f872d282ffac460bf9770b25ac6f102cda0e6ca7158df98c94e8b3da"),
-}
-_CIFAR10 = {
-    "train": (50_000, 119_705_255, "8428b53a88a11ac374111006708df51469e315a22ac6d66470afd9c78d2ae883"),
-    "test": (10_000, 23_940_850, "841389e6f2d64f28bf17310e430aebac20ec3ba611a3c5e231dc93c645ce84de"),
-}
-_TNEWS = {"train": (53_360, 3_400_000, None), "validation": (10_000, 650_000, None)}
-
 _ALL = (
-    _wikitext("wikitext-103-v1", (155_788_327, 155_928_670), 655_106, 721_735, "WikiText-103, words"),
-    _wikitext("wikitext-103-raw-v1", (156_987_808, 157_088_770), 657_209, 732_610, "WikiText-103, raw text"),
-    _glue(
-        "mnli",
-        ("premise", "hypothesis"),
-        _MNLI,
-        "GLUE: MNLI, matched and mismatched",
-        labels=3,
-        tests=("test_matched", "test_mismatched"),
-    ),
-    _glue("qnli", ("question", "sentence"), _QNLI, "GLUE: QNLI"),
-    _glue("qqp", ("question1", "question2"), _QQP, "GLUE: QQP", blank=True),  # some of Quora's questions are empty
-    _glue("sst2", ("sentence",), _SST2, "GLUE: SST-2"),
-    _glue(
-        "mrpc",
-        ("sentence1", "sentence2"),
-        _MRPC,
-        "GLUE: MRPC",
-        withheld=f"its labels are public (1,725 rows), but {_ON_VALIDATION}",
-    ),
-    _glue("cola", ("sentence",), _COLA, "GLUE: CoLA"),
+    _wikitext("wikitext-103-v1", 155_788_327, 155_928_670),
+    _wikitext("wikitext-103-raw-v1", 156_987_808, 157_088_770),
+    _glue("mnli", "premise", "hypothesis", labels=3, tests=("test_matched", "test_mismatched")),
+    _glue("qnli", "question", "sentence"),
+    _glue("qqp", "question1", "question2", blank=True),  # some of Quora's questions are empty
+    _glue("sst2", "sentence"),
+    _glue("mrpc", "sentence1", "sentence2", withheld=f"its labels are public (1,725 rows), but {_ON_VALIDATION}"),
+    _glue("cola", "sentence"),
     HubDataset(
         repository="stanfordnlp/imdb",
         config="plain_text",
         revision="e6281661ce1c48d982bc483cf8a173c1bbeb5d31",
         licence="not stated; for research (Maas et al., 2011)",
         columns=(Column("text", "text"), Column("label", "label", (0, 1))),
-        splits=_splits("plain_text", _IMDB),
-        title="IMDb reviews (LRA Text)",
+        splits=_splits("imdb", "plain_text"),
         withheld={"unsupervised": "it has no labels"},
     ),
     HubDataset(
@@ -218,8 +178,7 @@ _ALL = (
         revision="0b2714987fa478483af9968de7c934580d0bb9a2",
         licence="not stated (Krizhevsky, 2009)",
         columns=(Column("img", "image", size=(32, 32)), Column("label", "label", (0, 9))),
-        splits=_splits("plain_text", _CIFAR10),
-        title="CIFAR-10 (LRA Image)",
+        splits=_splits("cifar10", "plain_text"),
     ),
     HubDataset(
         repository="OpenNLPLab/lra",
@@ -232,7 +191,6 @@ _ALL = (
             "validation": Split((HubFile("data/aan/new_aan_pairs.eval.tsv", 1_000_000_000),), 18_090),
             "test": Split((HubFile("data/aan/new_aan_pairs.test.tsv", 1_000_000_000),), 17_437),
         },
-        title="AAN pairs (LRA Retrieval)",
         tsv=("label", "id1", "id2", "text1", "text2"),
     ),
     HubDataset(
@@ -242,10 +200,9 @@ _ALL = (
         licence="not stated",
         columns=(Column("sentence", "text"), Column("label", "label", (0, 14))),
         splits={
-            **_splits("tnews", _TNEWS),
+            **_splits("tnews"),
             "test": Split((_parquet("tnews", "test", 650_000),), 10_000, hidden_labels=True),
         },
-        title="CLUE: TNEWS",
     ),
 )
 DATASETS: dict[str, HubDataset] = {dataset.name: dataset for dataset in _ALL}
@@ -254,7 +211,6 @@ GPT2 = TokenizerFiles(
     repository="openai-community/gpt2",
     revision="607a30d783dfa663caf39e06633721c8d4cfcd7e",
     licence="MIT",
-    title="GPT-2's byte-pair vocabulary",
     vocabulary=HubFile("vocab.json", 1_042_301, "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"),
     merges=HubFile("merges.txt", 456_318, "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"),
 )

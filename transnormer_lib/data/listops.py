@@ -10,8 +10,6 @@ since the loader drops the parentheses of the published files. It is strictly be
 
 Many trees grow at once, level by level, arities first: the arities decide the length, and a tree outside the window is
 dropped before its operators and digits are drawn. The original rejects the same trees, so the distribution is the same.
-
-``shortcuts`` measures how far a model gets without reading the tree; compare scores with it.
 """
 
 from collections.abc import Iterator
@@ -215,7 +213,7 @@ def _first_children(arity: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Shortcuts:
-    """Accuracies in [0, 1] of rules that read only the root and its direct digits."""
+    """Accuracies in [0, 1] of rules that read only the root and its direct digits; compare scores with them."""
 
     most_common_class: float
     root_operator: float  # the most frequent answer for the root's operator

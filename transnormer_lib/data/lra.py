@@ -59,11 +59,7 @@ def _pathfinder(split: str, limit: int | None) -> SplitReader:
 
 
 def _generated(
-    file: str,
-    parts: Callable[[int, int], Iterator[Examples]],
-    counts: dict[str, int],
-    split: str,
-    limit: int | None,
+    file: str, parts: Callable[[int, int], Iterator[Examples]], counts: dict[str, int], split: str, limit: int | None
 ) -> SplitReader:
     """A split made by the code in ``file``; its identity is that code, its seed and its size."""
     count = min(limit or counts[split], counts[split])

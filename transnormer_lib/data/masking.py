@@ -16,8 +16,8 @@ class MaskingConfig:
     def __post_init__(self) -> None:
         if not 0.0 < self.selected <= 1.0:
             raise ValueError(f"selected={self.selected!r}: must be in (0, 1]")
-        for name in ("masked", "random"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"{name}={getattr(self, name)!r}: must be in [0, 1]")
+        for name, share in (("masked", self.masked), ("random", self.random)):
+            if not 0.0 <= share <= 1.0:
+                raise ValueError(f"{name}={share!r}: must be in [0, 1]")
         if self.masked + self.random > 1.0:
             raise ValueError(f"random={self.random!r}: must be at most 1 - masked ({1.0 - self.masked})")

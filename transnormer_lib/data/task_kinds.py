@@ -41,8 +41,6 @@ Read = Callable[[str, int | None], SplitReader]  # (split, limit): the split, or
 
 @dataclass(frozen=True)
 class TaskDefinition:
-    """A task's facts."""
-
     name: str
     title: str
     read: Read

@@ -1,14 +1,10 @@
 """The classification tasks by name: GLUE, the Long Range Arena, and stand-ins made of embedded data.
 
-    data = load_task("acceptability")                       # or "cola", "listops", ...; see task_names()
-    data.splits["train"]                                    # Examples: ragged tokens, offsets, labels
-    data.splits["validation"].sequence(0)
-
 ``data.sentences``, ``data.glue`` and ``data.lra`` define the tasks. Each split is encoded once and kept in the cache
 folder; later it is a memory map. For batches see ``data.classification_batches``.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -81,10 +77,8 @@ def load_task(
         joined: joins each pair into one sequence with a newline in between; the longer text is cut first.
         corpus: the corpus on which "bpe-N" is learned (default: "wikipedia").
 
-    Raises:
-        ValueError: an unknown name, or a value that the task does not allow.
-        DataUnavailable: the training or validation data are not on this machine.
-        DataFault: a file or a value is invalid.
+    Raises ValueError for an unknown name or a value that the task does not allow, DataUnavailable if the training or
+    validation data are not on this machine, DataFault if a file or a value is invalid.
     """
     definition = task_definition(name)
     splits = sorted({*definition.splits, *definition.aliases}, key=_ORDER.index)
@@ -183,17 +177,13 @@ def _encoded(
 
 def _encode_rows(rows: TextRows, words: Vocabulary | None, length: int, joined: bool) -> Examples:
     assert words is not None  # text has a vocabulary
-    first = _sequences(rows.first, words, length)
-    if rows.second is None:
-        cut: Iterable[NDArray[Any]] = (a[:length] for a in first)
-    elif joined:
+    columns = [_sequences(texts, words, length) for texts in (rows.first, rows.second) if texts is not None]
+    if joined:
         separator = words.encode(_SEPARATOR)
-        pairs = zip(first, _sequences(rows.second, words, length), strict=True)
-        cut = (_joined_pair(a, separator, b, length) for a, b in pairs)
+        cut = [_joined_pair(a, separator, b, length) for a, b in zip(*columns, strict=True)]
     else:
-        second = _sequences(rows.second, words, length)
-        cut = (text[:length] for pair in zip(first, second, strict=True) for text in pair)
-    return examples.from_sequences(list(cut), rows.labels, words.size)
+        cut = [text[:length] for row in zip(*columns, strict=True) for text in row]
+    return examples.from_sequences(cut, rows.labels, words.size)
 
 
 def _sequences(texts: Sequence[str], words: Vocabulary, length: int) -> list[NDArray[Any]]:

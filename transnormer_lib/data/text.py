@@ -1,7 +1,6 @@
 """A text in tokens: vocabulary, splits, counts, and a fingerprint of all of it. ``corpora`` loads texts by name."""
 
 import hashlib
-import io
 import json
 import math
 from collections.abc import Mapping
@@ -24,8 +23,6 @@ from transnormer_lib.data.vocabulary import (
 
 @dataclass(frozen=True)
 class SplitCounts:
-    """The size of one split."""
-
     documents: int
     words: int  # separated by white space
     bytes: int  # of UTF-8
@@ -90,7 +87,7 @@ def _vocabulary(name: str, train: list[str], train_digest: str) -> Vocabulary:
     if pieces is None:
         return ByteVocabulary()
     digest = cache.key(train_digest, *encoder_version())
-    definition = cache.cached(name, digest, lambda: train_bpe(train, pieces).to_json().encode())
+    definition = cache.cached(name, digest, lambda: train_bpe(train, pieces).definition.encode())
     return BPEVocabulary(definition.decode())
 
 
@@ -98,22 +95,13 @@ def _encode(vocabulary: Vocabulary, texts: list[str], text_digest: str) -> Token
     if isinstance(vocabulary, ByteVocabulary):  # faster than reading a file
         tokens = vocabulary.encode_all(texts)
     else:
-        digest = cache.key(text_digest, vocabulary.fingerprint, *encoder_version())
-
-        def encoded() -> bytes:
-            buffer = io.BytesIO()
-            np.save(buffer, vocabulary.encode_all(texts), allow_pickle=False)
-            return buffer.getvalue()
-
-        stored = cache.cached(f"{vocabulary.name}-tokens", digest, encoded)
-        tokens = np.load(io.BytesIO(stored), allow_pickle=False)
+        digest = cache.key("int32", text_digest, vocabulary.fingerprint, *encoder_version())
+        stored = cache.cached(f"{vocabulary.name}-tokens", digest, lambda: vocabulary.encode_all(texts).tobytes())
+        tokens = np.frombuffer(stored, np.int32)
     tokens.flags.writeable = False  # every caller in the process shares the corpus
     return tokens
 
 
 def _digest(texts: list[str]) -> str:
     """The digest of the texts and their boundaries."""
-    joined = hashlib.sha256()
-    for text in texts:
-        joined.update(hashlib.sha256(text.encode()).digest())
-    return joined.hexdigest()
+    return hashlib.sha256(b"".join(hashlib.sha256(text.encode()).digest() for text in texts)).hexdigest()

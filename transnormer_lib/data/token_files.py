@@ -19,6 +19,7 @@ import numpy as np
 
 from transnormer_lib.data import cache, chunks
 from transnormer_lib.data.faults import DataFault
+from transnormer_lib.data.text import SplitCounts
 from transnormer_lib.data.vocabulary import Tokens
 from transnormer_lib.data.words import split_words
 from transnormer_lib.files import replacing, write_text
@@ -32,13 +33,9 @@ _TITLE = r"^ ?= [^=\s](?:.*[^=\s])? = ?\n?$"  # a heading of the first level beg
 
 
 @dataclass(frozen=True)
-class Tally:
-    """The counts of a tokenised text."""
+class Tally(SplitCounts):
+    """The counts of a tokenised text, whose documents begin at the headings of the first level."""
 
-    documents: int  # headings of the first level
-    words: int  # separated by white space
-    bytes: int  # of UTF-8
-    tokens: int
     lines: int
 
 
@@ -61,27 +58,19 @@ def token_file(
 ) -> tuple[Tokens, Tally]:
     """The tokens of all lines, mapped read-only, and their counts; from the cache if they are there.
 
-    Args:
-        name: makes the file's name readable.
-        digest: identifies text and vocabulary (see :func:`cache.key`).
-        batches: returns the lines, from the first one, at each call.
-        encode: the ids of one batch of lines; called in several threads at once.
-        total: number of lines, for the progress bar.
-
-    Raises:
-        DataFault: the text has no token.
-        OSError: the cache cannot be written.
+    ``name`` makes the file's name readable; ``digest`` (see :func:`cache.key`) identifies text and vocabulary.
+    ``batches`` returns the lines, from the first one, at each call. ``encode`` gives the ids of one batch of lines, in
+    several threads at once. ``total`` is the number of lines, for the progress bar. Raises DataFault if the text has no
+    token, OSError if the cache cannot be written.
     """
     from filelock import FileLock
 
     path = cache.cache_dir() / "tokens" / f"{name}-{digest}.int32"
-    done = _open(path)
-    if done is not None:
+    if done := _open(path):
         return done
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(path.name + ".lock")):
-        done = _open(path)  # made while this process waited
-        if done is not None:
+        if done := _open(path):  # made while this process waited
             return done
         for left in path.parent.glob(f".{path.name}.*"):
             left.unlink(missing_ok=True)  # from a killed process: a live one would hold the lock
@@ -138,9 +127,8 @@ def _write(
     sums = np.zeros(4, np.int64)
     written = 0
     with replacing(path) as partial, partial.open("wb") as file:
-        for tokens, counts in bar(
-            in_order(work, (whole_lines(lines) for lines in batches())), name, total, lambda done: done[1][3]
-        ):
+        done = in_order(work, map(whole_lines, batches()))
+        for tokens, counts in bar(done, name, total, lambda part: part[1][3]):
             file.write(memoryview(tokens).cast("B"))
             written += tokens.size
             sums += counts
@@ -149,7 +137,7 @@ def _write(
         file.flush()
         os.fsync(file.fileno())
     documents, words, size, lines = sums.tolist()
-    return Tally(documents=documents, words=words, bytes=size, tokens=written, lines=lines)
+    return Tally(documents, words, size, written, lines)
 
 
 def _open(path: Path) -> tuple[Tokens, Tally] | None:

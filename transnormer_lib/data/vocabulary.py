@@ -63,15 +63,6 @@ class Vocabulary(ABC):
     def fingerprint(self) -> str:
         """sha256, hex, of everything that decides how this vocabulary encodes."""
 
-    @cached_property
-    def byte_lengths(self) -> NDArray[np.int64]:
-        """[size]: the bytes of text that each id represents; 0 for the special ids."""
-        return np.array(self._text_byte_lengths() + [0] * (self.size - self.text_size))
-
-    @abstractmethod
-    def _text_byte_lengths(self) -> list[int]:
-        """[text_size]"""
-
     @abstractmethod
     def encode(self, text: str) -> Tokens:
         """The ids [T] of ``text``.
@@ -104,9 +95,6 @@ class ByteVocabulary(Vocabulary):
     text_size = _BYTES
     fingerprint = hashlib.sha256(b"utf-8 bytes, pad, mask").hexdigest()
 
-    def _text_byte_lengths(self) -> list[int]:
-        return [1] * self.text_size
-
     def encode(self, text: str) -> Tokens:
         return np.frombuffer(text.encode(), np.uint8).astype(np.int32)
 
@@ -121,27 +109,19 @@ class BPEVocabulary(Vocabulary):
     """
 
     def __init__(self, definition: str) -> None:
-        """``definition`` is the JSON from :meth:`to_json`."""
+        """``definition``: the whole vocabulary as JSON, in the format of the ``tokenizers`` library."""
         from tokenizers import Tokenizer
 
         self._tokenizer: Any = Tokenizer.from_str(definition)
-        self._definition = definition
+        self.definition = definition
         self.text_size = self._tokenizer.get_vocab_size()
         self.name = f"bpe-{self.text_size}"
-
-    def to_json(self) -> str:
-        """The whole vocabulary as JSON, in the format of the ``tokenizers`` library."""
-        return self._definition
 
     @cached_property
     def fingerprint(self) -> str:
         # The library sorts the vocabulary by id and the merges by rank; dumping again normalises the layout.
-        model = json.loads(self._definition)
+        model = json.loads(self.definition)
         return hashlib.sha256(json.dumps(model, sort_keys=True).encode()).hexdigest()
-
-    def _text_byte_lengths(self) -> list[int]:
-        # A byte-level piece is written with one printable character for each byte.
-        return [len(self._tokenizer.id_to_token(index)) for index in range(self.text_size)]
 
     def encode(self, text: str) -> Tokens:
         text.encode()  # refuses lone surrogates with the error of ByteVocabulary, not the library's
@@ -152,8 +132,7 @@ class BPEVocabulary(Vocabulary):
         return np.concatenate([np.empty(0, np.int32), *ids])
 
     def decode(self, tokens: ArrayLike) -> str:
-        text: str = self._tokenizer.decode(self._text_ids(tokens).tolist(), skip_special_tokens=False)
-        return text
+        return str(self._tokenizer.decode(self._text_ids(tokens).tolist(), skip_special_tokens=False))
 
 
 class PaddedBPEVocabulary(BPEVocabulary):

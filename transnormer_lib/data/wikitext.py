@@ -18,7 +18,7 @@ from transnormer_lib.data import cache, sources, token_files
 from transnormer_lib.data import vocabulary as vocabulary_module
 from transnormer_lib.data import words as words_module
 from transnormer_lib.data.faults import DataFault, DataUnavailable
-from transnormer_lib.data.text import SplitCounts, TextCorpus
+from transnormer_lib.data.text import TextCorpus
 from transnormer_lib.data.vocabulary import (
     GPT2_PIECES,
     BPEVocabulary,
@@ -52,37 +52,29 @@ def stands_in() -> bool:
     return sources.in_data_root(WORD_LEVEL) and not sources.in_data_root(RAW)
 
 
-def check_vocabulary(name: str) -> None:
-    """Raise ValueError unless this corpus has the vocabulary ``name``."""
-    if name not in (WORDS, GPT2):
-        bpe_pieces(name)
-
-
 def load(vocabulary: str) -> TextCorpus:
     """The corpus in the tokens of ``vocabulary``. The first use tokenises, which takes minutes for the whole text.
 
-    Raises:
-        ValueError: no such vocabulary.
-        DataUnavailable: the text is not on this machine and cannot be fetched.
-        DataFault: a file of the text is damaged or has changed.
+    Raises ValueError for an unknown vocabulary, DataUnavailable if the text is not on this machine and cannot be
+    fetched, DataFault if one of its files is damaged or has changed.
     """
-    check_vocabulary(vocabulary)
+    if vocabulary not in (WORDS, GPT2):
+        bpe_pieces(vocabulary)  # refuses an unknown name before the work begins
     name, differences = copy_read(vocabulary)
     located = {split: sources.locate(name, split) for split in sources.SPLITS}
     digests = {split: place.fingerprint for split, place in located.items()}
     words = _vocabulary(vocabulary, name, lambda: digests["train"], differences)
     encode = _encoder(words)
     tokens: dict[str, Tokens] = {}
-    counts: dict[str, SplitCounts] = {}
+    counts: dict[str, token_files.Tally] = {}
     samples: list[str] = []
     for split in sources.SPLITS:
         key = cache.key(_VERSION, digests[split], words.fingerprint, *_code())
         rows = sources.described(name).splits[split].rows
         lines = partial(_lines, name, split, isinstance(words, BPEVocabulary))
-        tokens[split], tally = token_files.token_file(f"{NAME}-{split}", key, lines, encode, total=rows)
-        counts[split] = SplitCounts(tally.documents, tally.words, tally.bytes, tally.tokens)
-        if tally.lines != rows:
-            samples.append(f"{split} {tally.lines:,} of {rows:,}")
+        tokens[split], counts[split] = token_files.token_file(f"{NAME}-{split}", key, lines, encode, total=rows)
+        if counts[split].lines != rows:
+            samples.append(f"{split} {counts[split].lines:,} of {rows:,}")
     if samples:
         differences["sample"] = f"lines of the published ones: {'; '.join(samples)}"
     identity = json.dumps([NAME, name, digests, words.fingerprint], sort_keys=True)
@@ -93,7 +85,6 @@ def load(vocabulary: str) -> TextCorpus:
 
 def vocabulary(name: str) -> Vocabulary:
     """The vocabulary ``name`` of :func:`load`; reads the text only to learn the vocabulary. Raises as ``load`` does."""
-    check_vocabulary(name)
     copy, _ = copy_read(name)
     return _vocabulary(name, copy, lambda: sources.locate(copy, "train").fingerprint, {})
 
@@ -162,7 +153,7 @@ def _count(name: str) -> bytes:
 def _train_bpe(name: str, pieces: int, exact: bool) -> bytes:
     """A BPE of the training text, as JSON. The library counts words, so memory depends on the distinct ones."""
     texts = (text for lines in _lines(name, "train", byte_pairs=True) for text in lines.to_pylist())
-    return train_bpe(texts, pieces, exact=exact).to_json().encode()
+    return train_bpe(texts, pieces, exact=exact).definition.encode()
 
 
 def _code() -> tuple[str, ...]:

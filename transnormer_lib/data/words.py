@@ -34,33 +34,23 @@ class WordVocabulary(Vocabulary):
 
     def __init__(self, words: Iterable[str]) -> None:
         """``words`` in the order of their ids, ``<unk>`` and ``</s>`` among them."""
-        self._words = list(words)
-        self._ids = {word: index for index, word in enumerate(self._words)}
-        if len(self._ids) != len(self._words):
-            raise ValueError(f"words: must be distinct; {len(self._words)} given, {len(self._ids)} distinct")
+        self.words = list(words)
+        self._ids = {word: index for index, word in enumerate(self.words)}
+        if len(self._ids) != len(self.words):
+            raise ValueError(f"words: must be distinct; {len(self.words)} given, {len(self._ids)} distinct")
         for special in (UNKNOWN, END):
             if special not in self._ids:
                 raise ValueError(f"words: must include {special!r}")
-        self.text_size = len(self._words)
+        self.text_size = len(self.words)
         self.unknown_id, self.end_id = self._ids[UNKNOWN], self._ids[END]
 
     @property
     def size(self) -> int:
         return -(-(self.text_size + SPECIAL) // _MULTIPLE) * _MULTIPLE
 
-    @property
-    def words(self) -> list[str]:
-        """The words in the order of their ids."""
-        return list(self._words)
-
     @cached_property
     def fingerprint(self) -> str:
-        return hashlib.sha256("\n".join(["words", *self._words]).encode()).hexdigest()
-
-    def _text_byte_lengths(self) -> list[int]:
-        lengths = [1 + len(word.encode()) for word in self._words]
-        lengths[self.end_id] = len(b" \n")
-        return lengths
+        return hashlib.sha256("\n".join(["words", *self.words]).encode()).hexdigest()
 
     def encode(self, text: str) -> Tokens:
         text.encode()  # refuses lone surrogates, as the other vocabularies do
@@ -83,7 +73,7 @@ class WordVocabulary(Vocabulary):
 
     def decode(self, tokens: ArrayLike) -> str:
         return "".join(
-            " \n" if index == self.end_id else f" {self._words[index]}" for index in self._text_ids(tokens).tolist()
+            " \n" if index == self.end_id else f" {self.words[index]}" for index in self._text_ids(tokens).tolist()
         )
 
 

@@ -40,14 +40,11 @@ def versions() -> dict[str, str]:
         requirements = requires(_DISTRIBUTION) or []
     except PackageNotFoundError:
         requirements = []
-    for requirement in requirements:
-        name = re.match(r"[\w.-]+", requirement)
-        if name is None or "extra ==" in requirement:
-            continue
+    for name in (re.split(r"[^\w.-]", requirement)[0] for requirement in requirements if "extra ==" not in requirement):
         try:
-            found[name.group()] = version(name.group())
+            found[name] = version(name)
         except PackageNotFoundError:
-            found[name.group()] = "not installed"
+            found[name] = "not installed"
     return found
 
 

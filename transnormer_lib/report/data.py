@@ -1,8 +1,8 @@
 """The data that a preset needs, where they are, and whether they are valid: ``transnormer data``."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from transnormer_lib.data import hub, sources, tasks, wikitext
@@ -90,10 +90,6 @@ def listing(rows: Sequence[Entry], heading: str) -> str:
     return "\n".join(lines)
 
 
-def as_json(rows: Iterable[Entry]) -> list[dict[str, Any]]:
-    return [asdict(row) for row in rows]
-
-
 def fetch(needed: dict[str, tuple[str, ...]] | None) -> int:
     """Download absent data from the Hub into its cache. Returns the exit code: 1 if anything is still absent."""
     failed = 0
@@ -152,17 +148,17 @@ def _locate(
 def _entries(name: str, by: tuple[str, ...], hashed: bool) -> Iterator[Entry]:
     if name in _EMBEDDED:
         try:
-            source, reason = sources.load(name), ""
+            source = sources.load(name)
         except DataUnavailable as problem:
-            source, reason = None, str(problem)
-        yield Entry(
-            name, "", by, len(source.content) if source else 0, _EMBEDDED[name], "", "embedded" if source else "",
-            reason, source.fingerprint if source and hashed else "",
-        )  # fmt: skip
+            yield Entry(name, "", by, 0, _EMBEDDED[name], "", "", str(problem), "")
+            return
+        digest = source.fingerprint if hashed else ""
+        yield Entry(name, "", by, len(source.content), _EMBEDDED[name], "", "embedded", "", digest)
         return
     if name == _TOKENIZER:
         place, reason, digest = _whereabouts(name, "", hashed)
-        yield Entry(name, "", by, hub.GPT2.size, hub.GPT2.licence, hub.GPT2.revision, place, reason, digest)
+        size = hub.GPT2.vocabulary.size + hub.GPT2.merges.size
+        yield Entry(name, "", by, size, hub.GPT2.licence, hub.GPT2.revision, place, reason, digest)
         return
     dataset = hub.DATASETS[name]
     stands_in = name == wikitext.WORD_LEVEL and wikitext.stands_in()
@@ -194,11 +190,10 @@ def _task(word: str, vocabulary: str, corpus: str | None) -> list[str]:
     if word not in tasks.task_names():
         return []
     task = tasks.task_definition(word)
-    learned = task.alphabet == "text" and vocabulary != ByteVocabulary.name
-    return [
-        *([task.source] if task.source else []),
-        *(_corpus(tasks.vocabulary_corpus(vocabulary, corpus), vocabulary) if learned else []),
-    ]
+    named = [task.source] if task.source else []
+    if task.alphabet == "text" and vocabulary != ByteVocabulary.name:
+        named += _corpus(tasks.vocabulary_corpus(vocabulary, corpus), vocabulary)
+    return named
 
 
 def _words(value: Any) -> Iterator[str]:

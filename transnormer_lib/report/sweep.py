@@ -10,6 +10,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +106,7 @@ def _write(project: Project, preset: str, jobs: "dict[str, tuple[RunConfig, list
     runs = {}
     for identity, (config, after) in jobs.items():
         file = folder / f"{identity}.yaml"
-        write_text(file, yaml.safe_dump(json.loads(json.dumps(config.to_dict()))))  # through JSON: no tuples
+        write_text(file, yaml.safe_dump(json.loads(json.dumps(asdict(config)))))  # through JSON: no tuples
         runs[identity] = {"file": str(file), "after": after}
     launcher = [sys.executable]
     if processes > 1:

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transnormer_lib.training.config import RunConfig, RunRefused, run_config
+from transnormer_lib.strict import from_plain
+from transnormer_lib.training.config import RunConfig, RunRefused
 
 if TYPE_CHECKING:
     from transnormer_lib.training.store import RunStore
@@ -28,7 +29,7 @@ def read_config(path: Path) -> RunConfig:
     try:
         values: Any = yaml.safe_load(path.read_text())
         if isinstance(values, dict):
-            return run_config(values)
+            return from_plain(RunConfig, values)
         reason = f"must hold a mapping of a run's fields, not {type(values).__name__}"
     except OSError as problem:
         reason = str(problem.strerror)
@@ -56,7 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say("interrupted; the same command goes on from the last checkpoint")
         return 130
     finally:
-        _leave_processes()
+        import torch.distributed
+
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -107,13 +111,6 @@ def _say(text: str) -> None:
     """Print ``text`` in one line, once instead of once per process."""
     if os.environ.get("RANK", "0") == "0":
         print(" ".join(text.split()), file=sys.stderr)
-
-
-def _leave_processes() -> None:
-    import torch.distributed
-
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -87,11 +87,11 @@ class Checkpoints:
 
     def _report_others(self, processes: int) -> None:
         """Print one line if another number of processes could resume from what is here."""
-        others = sorted(self.folder.glob("step-*-of-*"))
-        if others:
-            step, number = others[-1].name.removeprefix("step-").split("-of-")
+        newest = max(self.folder.glob("step-*-of-*"), default=None)
+        if newest is not None:
+            step, number = newest.name.removeprefix("step-").split("-of-")
             print(
-                f"{others[-1]}: written after {int(step)} steps with processes={number}, which would go on from there;"
+                f"{newest}: written after {int(step)} steps with processes={number}, which would go on from there;"
                 f" processes={processes} begins the run anew",
                 file=sys.stderr,
             )

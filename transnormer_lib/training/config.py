@@ -14,7 +14,6 @@ from typing import Any, Literal
 from transnormer_lib.checks import check_choice, check_count, check_distinct, check_not_negative, check_positive
 from transnormer_lib.data.masking import MaskingConfig
 from transnormer_lib.models.config import ClassifierHead, ModelConfig
-from transnormer_lib.strict import from_plain
 
 Task = Literal["causal", "masked", "classify"]
 Schedule = Literal["constant", "linear", "cosine", "inverse-sqrt", "onecycle"]
@@ -229,25 +228,12 @@ class RunConfig:
         """All runs that this run starts from, earliest first, then the run itself."""
         return (*(self.start_from.chain() if self.start_from else ()), self)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, the inverse of :func:`run_config`."""
-        return asdict(self)
-
     def identity(self) -> dict[str, Any]:
         """What distinguishes a run from others, as plain values.
 
         Without the bands, which change nothing in a run, and without ``start_from``, which has an identity of its own.
         """
-        values = self.to_dict()
-        return {name: value for name, value in values.items() if name not in ("bands", "start_from")}
-
-
-def run_config(values: dict[str, Any]) -> RunConfig:
-    """A config from plain values (YAML, JSON); unknown fields and wrong types are refused.
-
-    Raises ``ValueError`` with one line naming field, value and rule.
-    """
-    return from_plain(RunConfig, values)
+        return {name: value for name, value in asdict(self).items() if name not in ("bands", "start_from")}
 
 
 def steps_of(epochs: float, examples: int, batch_size: int) -> int:

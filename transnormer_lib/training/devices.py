@@ -23,10 +23,8 @@ def build_accelerator(precision: Precision, tracker: Any = None, tracking_dir: P
     """An ``accelerate.Accelerator`` that computes in ``precision`` on the available device.
 
     Under ``torchrun`` it joins the processes, by NCCL on GPUs and gloo on CPUs. ``tracker`` is a name that Accelerate
-    knows or a ``GeneralTracker``; trackers that write files write them below ``tracking_dir``.
-
-    Raises:
-        RunRefused: fp16 without a GPU; FSDP version 1; an unknown tracker, or one whose package is not installed.
+    knows or a ``GeneralTracker``; trackers that write files write them below ``tracking_dir``. Raises
+    :class:`RunRefused` for fp16 without a GPU, FSDP version 1, and a tracker that is unknown or not installed.
     """
     import torch
     from accelerate import Accelerator
@@ -105,5 +103,4 @@ def _check_tracker(tracker: Any) -> None:
     if tracker not in known:
         raise RunRefused(f"tracker={tracker!r}: must be one of {', '.join(known)}")
     if tracker not in [str(available) for available in get_available_trackers()]:
-        package = tracker.replace("_", "-")
-        raise RunRefused(f"tracker={tracker!r}: needs the package {package}, which is not installed")
+        raise RunRefused(f"tracker={tracker!r}: needs the package {tracker.replace('_', '-')}, which is not installed")

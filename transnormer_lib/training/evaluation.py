@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from transnormer_lib.checks import check_choice
-from transnormer_lib.data import classification_batches
-from transnormer_lib.data.batches import IGNORE, Batch, evaluation_windows, masked_evaluation_windows
+from transnormer_lib.data.batches import IGNORE, Batch, evaluation_windows
+from transnormer_lib.data.classification_batches import evaluation_batches
 from transnormer_lib.data.faults import DataUnavailable
 from transnormer_lib.data.task_kinds import generator
 from transnormer_lib.data.text import TextCorpus
@@ -109,11 +109,8 @@ def held_out_batches(
     tokens, data = corpus.tokens[split], config.data
     batch_size = min(_LARGEST_BATCH, data.batch_size // config.accumulate)
     limit = config.validation_windows if windows is None else windows
-    if data.task == "causal":
-        return evaluation_windows(tokens, length=data.length, batch_size=batch_size, limit=limit)
-    return masked_evaluation_windows(
-        tokens, corpus.vocabulary, length=data.length, batch_size=batch_size, limit=limit, masking=data.masking
-    )
+    masked = (corpus.vocabulary, data.masking) if data.task == "masked" else None
+    return evaluation_windows(tokens, length=data.length, batch_size=batch_size, limit=limit, masked=masked)
 
 
 def labelled_batches(config: RunConfig, task: "TaskData", split: str, number: int = 0) -> Iterator[Batch]:
@@ -128,8 +125,7 @@ def labelled_batches(config: RunConfig, task: "TaskData", split: str, number: in
         order = generator("evaluation", "moving").permutation(len(examples))
         rows = order[(number * limit + np.arange(limit)) % len(examples)]
     batch_size = config.data.batch_size // config.accumulate
-    options = padding(config, task)
-    return classification_batches.evaluation_batches(examples, batch_size=batch_size, limit=limit, rows=rows, **options)
+    return evaluation_batches(examples, padding(config, task), batch_size=batch_size, limit=limit, rows=rows)
 
 
 def validation_batches(config: RunConfig, data: "Data", number: int) -> list[Batch]:

@@ -59,9 +59,7 @@ def make_record(
     - ``kept_step``: the number of finished steps of the kept weights; ``at_end``: their results on further splits.
     - ``tokens``: tokens that training read, without padding; ``tokens_per_second``: without the time of validation.
     - ``parameters``, ``device``, ``processes``, ``data`` (fingerprints), ``skipped_steps`` (fp16), ``sessions``,
-      ``seconds``.
-
-    The learning rates follow from the config (``training.schedules``) and are not recorded.
+      ``seconds``. The learning rates follow from the config (``training.schedules``).
     """
     steps = len(history.train_loss)
     training_seconds = history.seconds - history.validation_seconds

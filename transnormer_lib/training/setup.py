@@ -4,13 +4,13 @@ Shapes: B batch, N length.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from transnormer_lib.data import classification_batches
-from transnormer_lib.data.batches import Batch, Sampler, causal_batches, masked_batches
+from transnormer_lib.data.batches import Batch, Sampler, WindowBatches
+from transnormer_lib.data.classification_batches import MULTIPLE, ExampleBatches, Padding
 from transnormer_lib.data.corpora import load_text_corpus
 from transnormer_lib.data.text import TextCorpus
 from transnormer_lib.models.classifier import build_classifier, count_classifier_parameters, with_head
@@ -66,27 +66,15 @@ def training_batches(config: RunConfig, data: "Data") -> Sampler:
     """The batch of every step, a function of the seed and the step."""
     options = config.data
     if isinstance(data, TextCorpus):
-        tokens, cut = data.tokens["train"], {"length": options.length, "batch_size": options.batch_size}
-        if options.task == "causal":
-            return causal_batches(tokens, **cut, seed=config.seed)
-        return masked_batches(tokens, data.vocabulary, **cut, seed=config.seed, masking=options.masking)
-    return classification_batches.training_batches(
-        data.splits["train"], batch_size=options.batch_size, seed=config.seed, **padding(config, data)
-    )
+        masked = (data.vocabulary, options.masking) if options.task == "masked" else None
+        return WindowBatches(data.tokens["train"], options.length, options.batch_size, config.seed, masked)
+    return ExampleBatches(data.splits["train"], padding(config, data), options.batch_size, config.seed)
 
 
-class PaddingOptions(TypedDict):
-    """The id of padding, and the number of which a padded batch's length is a multiple."""
-
-    pad_id: int
-    multiple: int
-
-
-def padding(config: RunConfig, data: "TaskData") -> PaddingOptions:
+def padding(config: RunConfig, data: "TaskData") -> Padding:
     """Pad to multiples of 64, unless that exceeds the model's longest sequence."""
-    multiple = classification_batches.MULTIPLE
-    fits = -(-data.length // multiple) * multiple <= config.model.max_length
-    return {"pad_id": data.pad_id, "multiple": multiple if fits else 1}
+    fits = -(-data.length // MULTIPLE) * MULTIPLE <= config.model.max_length
+    return Padding(data.pad_id, MULTIPLE if fits else 1)
 
 
 def build(config: RunConfig, weights: Path | None = None) -> nn.Module:

@@ -30,7 +30,7 @@ from transnormer_lib.files import write_text
 from transnormer_lib.strict import from_plain
 from transnormer_lib.training import bands
 from transnormer_lib.training.conditions import run_conditions
-from transnormer_lib.training.config import DataConfig, RunConfig, run_config
+from transnormer_lib.training.config import DataConfig, RunConfig
 from transnormer_lib.training.devices import launched_processes
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class RunStore:
         if not (path / "record.json").exists():
             return None
         record = json.loads((path / "record.json").read_text())
-        return Run(path, run_config(json.loads((path / "config.json").read_text())), record)
+        return Run(path, from_plain(RunConfig, json.loads((path / "config.json").read_text())), record)
 
     def get(self, config: RunConfig, tracker: Any = None) -> Run:
         """The stored run of this config. If there is none, it is trained, from its last checkpoint if there is one,
@@ -336,5 +336,5 @@ class RunStore:
 
 
 def _write_record(config: RunConfig, record: dict[str, Any], folder: Path) -> None:
-    write_text(folder / "config.json", json.dumps(config.to_dict(), indent=1, sort_keys=True))
+    write_text(folder / "config.json", json.dumps(asdict(config), indent=1, sort_keys=True))
     write_text(folder / "record.json", json.dumps(record, indent=1, sort_keys=True))

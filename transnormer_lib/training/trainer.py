@@ -70,16 +70,13 @@ def train(
     write files write to ``tracking_dir``. ``start`` is the file with the weights of the run ``config.start_from``.
     Without ``check_bands`` the config's bands are ignored.
 
-    Raises:
-        RunRefused (a ValueError): the config does not fit the data (vocabulary size, classes), the number of processes
-            or the device (fp16), the tracker's package is not installed, or ``start`` and the config disagree.
-        DataUnavailable: the data, or a split to be measured at the end, are not on this machine.
+    Raises :class:`RunRefused` if the config does not fit the data (vocabulary size, classes), the number of processes
+    or the device (fp16), if the tracker's package is not installed, or if ``start`` and the config disagree;
+    ``DataUnavailable`` if the data, or a split to be measured at the end, are not on this machine.
     """
     if (start is None) != (config.start_from is None):
-        raise RunRefused(
-            f"start_from: the config {'names' if start is None else 'does not name'} a run to start from,"
-            f" and its weights are {'not given' if start is None else 'given'}"
-        )
+        names, given = ("names", "not given") if start is None else ("does not name", "given")
+        raise RunRefused(f"start_from: the config {names} a run to start from, and its weights are {given}")
     accelerator = build_accelerator(config.precision, tracker, tracking_dir)
     # Dropout and torch's initialisers draw from the global random state; the caller's is restored.
     own_state = torch.random.fork_rng([accelerator.device] if accelerator.device.type == "cuda" else [])
@@ -237,7 +234,6 @@ class _Training:
         return total
 
     def window_is_full(self) -> bool:
-        """Whether to read the losses of the window."""
         return len(self.window) >= self.window_length or self.step in self.read_after
 
     def read_window(self) -> None:
@@ -307,7 +303,6 @@ class _Training:
         return bool(broadcast(torch.tensor(float(own), device=self.device)))
 
     def write_checkpoint(self) -> None:
-        """Save everything needed to resume."""
         assert self.checkpoints is not None
         self.history.seconds = time.perf_counter() - self.started
         gradients = self.recorder.state() if self.recorder is not None else None
@@ -315,7 +310,6 @@ class _Training:
         self.checkpoints.write(self.accelerator, self.step, state)
 
     def result(self) -> Trained:
-        """The trained model and its record."""
         trained = self._kept()
         if self.history.status == "finished":
             started = time.perf_counter()

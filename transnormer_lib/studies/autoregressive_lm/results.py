@@ -47,10 +47,10 @@ def measure(parameters: Parameters, store: "RunStore") -> list[MeasuredDecoder]:
 
 def ngram_bits(corpus: "TextCorpus") -> dict[str, dict[str, float]]:
     """Bits per token of the 1-gram, 2-gram and 3-gram on the whole validation and test text: name, then split."""
-    from transnormer_lib.data.ngrams import ngram_baselines_by_split
+    from transnormer_lib.data.ngrams import ngram_baselines
 
     grams: dict[str, dict[str, float]] = {}
-    for split, baselines in ngram_baselines_by_split(corpus, tuple(PERPLEXITY)).items():
+    for split, baselines in ngram_baselines(corpus, tuple(PERPLEXITY)).items():
         for gram in baselines:
             grams.setdefault(f"{gram.order}-gram", {})[split] = gram.nats_per_token / math.log(2)
     return grams

@@ -181,7 +181,8 @@ def ngram_bits(corpus: "TextCorpus", order: int = 3) -> dict[str, float]:
     """
     from transnormer_lib.data.ngrams import ngram_baselines
 
-    return {f"{gram.order}-gram": gram.nats_per_token / math.log(2) for gram in ngram_baselines(corpus, order=order)}
+    grams = ngram_baselines(corpus, order=order)["validation"]
+    return {f"{gram.order}-gram": gram.nats_per_token / math.log(2) for gram in grams}
 
 
 def printable(text: str) -> str:
