@@ -140,8 +140,7 @@ def worse_alone() -> dict[str, bool]:
     """Whether both models with only one attention have a higher perplexity than every mixture in Table 8."""
     found = {}
     for name in ("t1", "t2"):
-        alone: list[float] = []
-        mixed: list[float] = []
+        by_mixing: dict[bool, list[float]] = {True: [], False: []}
         for row in tables.load("transnormer", "table_8").records():
             by_mixing[0 not in (row["diag_layers"], row["norm_layers"])].append(row[name])
         found[name] = min(by_mixing[False]) > max(by_mixing[True])
