@@ -77,6 +77,8 @@ class DiagAttention(Attention):
         return o.transpose(1, 2)
 
     def kernel_refusal(self, dtype: torch.dtype, device: torch.device) -> str:
+        if reason := triton_forms.refusal(self.config.head_dim, dtype, device):
+            return reason
         if self.config.dropout and self.training:
             return "the kernel has no dropout"
         if self.config.block_size > 128:

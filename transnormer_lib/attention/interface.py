@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from transnormer_lib import checks
-from transnormer_lib.attention import recurrent, triton_forms
+from transnormer_lib.attention import recurrent
 from transnormer_lib.attention.norms import wide_dtype, widen
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.rotary import Rotary, check_even
@@ -143,7 +143,7 @@ class Attention(Mechanism):
         raise NotImplementedError
 
     def kernel_refusal(self, dtype: torch.dtype, device: torch.device) -> str:
-        """Why the kernel cannot serve q, k, v of ``dtype``, beyond ``triton_forms.refusal``; empty if it can."""
+        """Why the kernel cannot serve q, k, v of ``dtype``, in half a sentence; empty if it can."""
         return ""
 
     def state_after(self, k: Tensor, v: Tensor) -> State:
@@ -264,7 +264,7 @@ class Attention(Mechanism):
                 runs = f"the kernel for {self.name!r} runs on {', '.join(self.kernel_devices)}"
                 raise ValueError(f"impl='triton': {runs}, the tensors are on {device.type}; use 'auto' or 'chunked'")
             return "chunked"
-        reason = triton_forms.refusal(self.config.head_dim, dtype, device) or self.kernel_refusal(dtype, device)
+        reason = self.kernel_refusal(dtype, device)
         if reason and impl == "triton":
             raise ValueError(f"impl='triton': {reason}; use 'auto' or 'chunked' for {self.name!r}")
         form = "chunked" if reason else "triton"

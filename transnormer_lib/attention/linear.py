@@ -68,6 +68,8 @@ class UnscaledLinearAttention(Attention):
         return self.after_kernel(o.transpose(1, 2)).to(q.dtype)
 
     def kernel_refusal(self, dtype: torch.dtype, device: torch.device) -> str:
+        if reason := triton_forms.refusal(self.config.head_dim, dtype, device):
+            return reason
         if self.kernel_norm == "none" and dtype == torch.float16:
             return "a product that is not normalised may be more than float16 holds"
         return ""
