@@ -5,6 +5,7 @@ import hashlib
 import io
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,8 @@ def load_mnist() -> ImageSet:
     images, labels = table[:, :-1].reshape(-1, 28, 28).copy(), table[:, -1].astype(np.int64)
     identity = sources.fingerprint(f"{source.fingerprint} {SPLIT_RULE}".encode())
     splits = stratified_split(images, labels)
-    for array in (images, labels, *splits.values()):
+    shared: list[NDArray[Any]] = [images, labels, *splits.values()]
+    for array in shared:
         array.flags.writeable = False  # every caller in the process shares the arrays
     return ImageSet(images, labels, splits, identity)
 

@@ -84,8 +84,7 @@ def encode(source: str) -> NDArray[np.uint8]:
     Raises ValueError if the tree has an unknown word.
     """
     words = source.replace("(", " ").replace(")", " ").split()
-    unknown = next((word for word in words if word not in _IDS), None)
-    if unknown is not None:
+    if unknown := next((word for word in words if word not in _IDS), None):
         raise ValueError(f"source: has the word {unknown!r}: must be a digit, ] or one of [MIN, [MAX, [MED, [SM")
     return np.array([_IDS[word] for word in words], np.uint8)
 

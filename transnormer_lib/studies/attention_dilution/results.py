@@ -40,8 +40,8 @@ def held_out(parameters: Parameters) -> "Tensor":
     from transnormer_lib.data.batches import evaluation_windows
 
     tokens = language_models.corpus(parameters).tokens["validation"]
-    size = {"batch_size": parameters.sequences, "limit": parameters.sequences}
-    windows = evaluation_windows(tokens, length=parameters.length, **size)
+    n = parameters.sequences
+    windows = evaluation_windows(tokens, length=parameters.length, batch_size=n, limit=n)
     return torch.cat([window["input_ids"] for window in windows])
 
 
