@@ -8,22 +8,24 @@ Shapes: B batch, N length.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import statistics
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection
+from typing import Any, Literal, get_args
 
 from transnormer_lib.analysis import forked_steps
 from transnormer_lib.analysis.forked_steps import Limits, Missing, Round, Step, measure, out_of_memory, timed
 from transnormer_lib.checks import check_choice, check_count, check_not_negative
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
-    from transnormer_lib.models.classifier import ClassifierConfig
-    from transnormer_lib.training.config import OptimizerConfig
+from transnormer_lib.models.classifier import ClassifierConfig, build_classifier
+from transnormer_lib.training.config import OptimizerConfig
+from transnormer_lib.training.optimisation import build_optimizer, clip
 
 Part = Literal["inference", "training"]
 Precision = Literal["fp32", "bf16"]
@@ -144,9 +146,6 @@ def _cell(row: str, length: int, part: Part, rounds: Sequence[Round]) -> Cell:
 def step(config: ClassifierConfig, length: int, part: Part, work: Work) -> Step:
     """A step of the classifier on random tokens [B, N]; on a GPU the step waits for its work."""
     import torch
-
-    from transnormer_lib.models.classifier import build_classifier
-    from transnormer_lib.training.optimisation import build_optimizer, clip
 
     device = torch.device(work.device)
     generator = torch.Generator().manual_seed(0)
@@ -269,9 +268,6 @@ def _in_bench_process(*arguments: Any) -> list[Cell]:
 
 
 def _bench(pipe: Connection, models: Any, work: Work, schedule: Schedule, limits: Limits) -> None:
-    import traceback
-    from multiprocessing import parent_process
-
     import torch
     import torch._dynamo  # building an optimiser imports it, half a second and 100 MB: once here instead of per fork
 
@@ -298,9 +294,6 @@ def _settle_memory() -> None:
     # up to a third of a step, depending on what was freed before. Here it keeps what it frees, as PyTorch's allocator
     # does on a GPU; only tensors above 32 MB still go back. Memory that is free now is returned first, because forked
     # processes would use it without counting it as theirs.
-    import ctypes
-    import gc
-
     gc.collect()
     gc.freeze()  # a collection in a forked process would copy every page that holds an object
     library = ctypes.CDLL(None)
@@ -321,8 +314,6 @@ def _here(make: Callable[[], Step], limits: Limits) -> Round:
 
 
 def _on_gpu(make: Callable[[], Step], limits: Limits) -> Round:
-    import gc
-
     import torch
 
     gc.collect()

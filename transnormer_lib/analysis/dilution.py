@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from transnormer_lib.attention import DiagAttention, MultiHeadAttention
 from transnormer_lib.checks import check_count
 
 LEVELS = 100  # Appendix F's num
@@ -187,8 +188,6 @@ def leak_between_blocks(model: torch.nn.Module, length: int) -> float:
     Every DiagAttention layer of ``model`` runs on random inputs [1, ``length``, D], then again with one block
     replaced, in the implementation that trains.
     """
-    from transnormer_lib.attention import DiagAttention, MultiHeadAttention
-
     generator, largest = torch.Generator().manual_seed(0), 0.0
     for layer in model.modules():
         if not isinstance(layer, MultiHeadAttention) or not isinstance(layer.attention, DiagAttention):

@@ -4,8 +4,10 @@ Each round forks a new process, so every round starts from the same memory, and 
 value. Linux only: memory is read from ``/proc`` and limited by ``RLIMIT_DATA``.
 """
 
+import ctypes
 import os
 import re
+import resource
 import signal
 import statistics
 import sys
@@ -191,8 +193,6 @@ def _die_with(parent: int) -> None:
     # A killed parent cannot end its child, and a step may run for minutes, so the kernel ends the child.
     if sys.platform != "linux":
         return
-    import ctypes
-
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:  # the parent ended before prctl
         os._exit(1)
@@ -206,8 +206,6 @@ def _status() -> dict[str, int]:
 
 
 def _limit_memory(more: int) -> None:
-    import resource
-
     limit, hard = _status()["VmData"] + more, resource.getrlimit(resource.RLIMIT_DATA)[1]
     # An outside hard limit stays as it is.
     resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))

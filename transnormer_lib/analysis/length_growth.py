@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from scipy.special import stdtrit
+
 from transnormer_lib.analysis.seeds import CONFIDENCE
 from transnormer_lib.checks import check_positive
 
@@ -29,8 +31,6 @@ def exponent(costs: Mapping[int, float], from_length: int = 0) -> Exponent | Non
 
     Raises ValueError for a length or cost that is not positive.
     """
-    from scipy.special import stdtrit
-
     for length, cost in costs.items():
         check_positive("length", length)
         check_positive(f"costs[{length!r}]", cost)

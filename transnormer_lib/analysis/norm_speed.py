@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from transnormer_lib.analysis.interleaved import interleaved
+from transnormer_lib.attention import build
+from transnormer_lib.attention.norm import NormAttention
 from transnormer_lib.checks import check_choice
-
-if TYPE_CHECKING:
-    from transnormer_lib.attention.norm import NormAttention
 
 # The passes over the d numbers of a token or of its gradient g, one operation per number each. With y the normalised
 # token, the gradients are r·(g − y·mean(g·y)) and, for LayerNorm, r·(g − mean(g) − y·mean(g·y)). Work done once per
@@ -88,8 +87,6 @@ def forward_and_backward(module: Callable[..., Tensor], *inputs_and_gradient: Te
 
 
 def _attention(norm: str, heads: int, head_dim: int) -> NormAttention:
-    from transnormer_lib.attention import build
-
     check_choice("norm", norm, _PASSES)
     config = {"heads": heads, "head_dim": head_dim, "phi": "1+elu", "norm": norm}
     return cast("NormAttention", build("norm", config))

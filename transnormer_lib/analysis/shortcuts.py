@@ -11,6 +11,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, hstack
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler
 
 from transnormer_lib.data.examples import Examples
 from transnormer_lib.data.task_kinds import chosen_rows
@@ -31,10 +35,6 @@ class Shortcuts:
 def shortcuts(task: TaskData, split: str = "validation") -> Shortcuts:
     """Both, fitted on the task's training split (the second on ``LARGEST_FIT`` of its examples, drawn at random and
     always the same ones) and measured on ``split``. Seconds. Raises ValueError for no split."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import MaxAbsScaler
-
     if split not in task.splits:
         raise ValueError(f"split={split!r}: must be one of {', '.join(map(repr, task.splits))}")
     train, held_out = task.splits["train"], task.splits[split]
@@ -51,8 +51,6 @@ def shortcuts(task: TaskData, split: str = "validation") -> Shortcuts:
 
 def _bags(examples: Examples, index: NDArray[np.int64], vocab_size: int) -> Any:
     """Sparse [n, features]: log(1 + count) of every token and log of the length."""
-    from scipy.sparse import csr_matrix, hstack
-
     of = examples.sequences_of(index)
     tokens = np.concatenate([examples.sequence(sequence) for sequence in of.tolist()]).astype(np.int64)
     lengths = examples.lengths[of]

@@ -95,7 +95,8 @@ class DiagAttention(Attention):
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         """The scores' softmax or ReLU, for whole sequences and for blocks: [..., n, n] for q, k [..., n, D]."""
-        return self._matrix(*self.rotated(q, k, period=self.config.block_size), allowed)
+        q, k = self.rotated(q, k, period=self.config.block_size)
+        return self._matrix(q, k, allowed)
 
     def _matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         s = (q * self.config.head_dim**-0.5) @ k.mT

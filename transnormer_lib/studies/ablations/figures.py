@@ -1,13 +1,12 @@
 """The figures of Tables 8 to 12: our losses beside the printed perplexities, one line per row of the table."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 from transnormer_lib.show.figures import GREY, STYLE
 from transnormer_lib.studies.common.figures import row_points
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _APART = 0.17  # distance of the two variants from the middle of their line
 
@@ -18,15 +17,13 @@ def question(
     floors: Mapping[str, float],
     *,
     unit: str,
-) -> "Figure":
+) -> Figure:
     """Our losses on the left, a point per run and a bar at the mean; the printed perplexities on the right.
 
     ``losses``: one value per seed by line of the table and variant, empty if nothing was run; ``published``: the
     table's numbers; ``floors``: values drawn as vertical lines. The first line of the table is on top. Raises
     ValueError unless both have the same lines.
     """
-    from matplotlib import pyplot as plt
-
     if list(losses) != list(published):
         raise ValueError(f"losses={list(losses)!r}: must have the lines of published={list(published)!r}")
     variants = list(next(iter(losses.values())))

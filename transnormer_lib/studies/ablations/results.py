@@ -5,7 +5,7 @@ of 64, blocks of 32 become blocks of 4.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transnormer_lib.analysis import seeds
 from transnormer_lib.choices import VARIANTS
@@ -24,16 +24,14 @@ from transnormer_lib.studies.common import figures as common_figures
 from transnormer_lib.studies.common import language_models, row_losses
 from transnormer_lib.studies.common.language_models import bits_of, grid
 from transnormer_lib.studies.common.parameters import read
-
-if TYPE_CHECKING:
-    from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.store import RunStore
 
 # Loss in bits per selected token by row: one value per seed, inf for a run that diverged.
 Bits = Mapping[str, Sequence[float]]
 _LAYERS = 12  # of the published encoder
 
 
-def train(parameters: Parameters, store: "RunStore") -> list[Mapping[str, Any]]:
+def train(parameters: Parameters, store: RunStore) -> list[Mapping[str, Any]]:
     """Train or load every run; returns their records in order."""
     return [store.get(config).record for config in study.runs(parameters)]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from transnormer_lib.choices import VARIANTS
 from transnormer_lib.models.config import ModelConfig
+from transnormer_lib.models.language_model import count_parameters, width_for
 from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
 from transnormer_lib.studies.common import language_models
 from transnormer_lib.studies.common.language_models import grid
@@ -93,8 +94,6 @@ def model(name: str, parameters: Parameters) -> ModelConfig:
     if chosen.change == "block" and chosen.number is not None:
         return bidirectional.model(chosen.variant, replace(parameters, block_size=chosen.number))
     if chosen.change == "wide":
-        from transnormer_lib.models.language_model import count_parameters, width_for
-
         base = bidirectional.model(chosen.variant, parameters)
         as_large = count_parameters(model(f"{chosen.variant}-parallel", parameters))
         return bidirectional.model(chosen.variant, parameters, hidden=width_for(base, as_large))

@@ -1,34 +1,32 @@
 """Figure 2 of the paper, drawn from what ``results`` measured."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
+from matplotlib.figure import Figure
 
 from transnormer_lib.show.figures import GREY, STYLE, by_mechanism
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _DILUTION: dict[str, Any] = {"color": GREY, "linewidth": 3, "alpha": 0.6, "label": "all visible alike"}
 
 
-def _label(axes: "Axes", names: Sequence[str]) -> None:
+def _label(axes: Axes, names: Sequence[str]) -> None:
     """Label the lines as readers know the architectures, not by their names in configs."""
     handles, texts = axes.get_legend_handles_labels()
     axes.legend(handles, [STYLE[t].label if t in names else t for t in texts], title=None)
 
 
-def accumulated_scores(curves: "pd.DataFrame", names: Sequence[str], dilution: np.ndarray) -> "Figure":
+def accumulated_scores(curves: pd.DataFrame, names: Sequence[str], dilution: np.ndarray) -> Figure:
     """Figure 2a: score against neighbourhood, mean over seeds; trained with markers, untrained dotted.
 
     ``curves`` as ``results.curves`` makes it; ``dilution``: the neighbourhoods of uniform attention.
     """
-    import seaborn as sns
-    from matplotlib import pyplot as plt
-
     look = by_mechanism(names)
     figure, axes = plt.subplots(figsize=(6.8, 4.4))
     shared = {"x": "neighbourhood", "y": "score", "hue": "architecture", "orient": "y", "errorbar": None, "ax": axes}
@@ -43,11 +41,8 @@ def accumulated_scores(curves: "pd.DataFrame", names: Sequence[str], dilution: n
     return figure
 
 
-def area_per_layer(areas: "pd.DataFrame", names: Sequence[str], dilution: float) -> "Figure":
+def area_per_layer(areas: pd.DataFrame, names: Sequence[str], dilution: float) -> Figure:
     """Area under each layer's curve after training, mean and range over seeds."""
-    import seaborn as sns
-    from matplotlib import pyplot as plt
-
     figure, axes = plt.subplots(figsize=(6.8, 3.9))
     trained = areas[areas.state == "trained"]
     look = {"hue": "architecture", "style": "architecture", **by_mechanism(names)}
@@ -58,15 +53,12 @@ def area_per_layer(areas: "pd.DataFrame", names: Sequence[str], dilution: float)
     return figure
 
 
-def attention_maps(maps: Mapping[str, np.ndarray], *, causal: bool) -> "Figure":
+def attention_maps(maps: Mapping[str, np.ndarray], *, causal: bool) -> Figure:
     """Figure 2b: one row per architecture, one column per layer; ``maps``: [layers, n, n] each.
 
     Brightness is the square root of the weight, scaled per panel, so that faint weights stay visible. What a causal
     model cannot see is blank.
     """
-    from matplotlib import pyplot as plt
-    from matplotlib.colors import PowerNorm
-
     layers = max(len(stack) for stack in maps.values())
     size = (1.75 * layers, 1.8 * len(maps))
     figure, panels = plt.subplots(len(maps), layers, figsize=size, squeeze=False, layout="constrained")

@@ -2,54 +2,47 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
 
 from transnormer_lib.analysis import seeds
+from transnormer_lib.analysis.dilution import Locality, curve_distance, leak_between_blocks, model_locality
+from transnormer_lib.data.batches import evaluation_windows
+from transnormer_lib.models.language_model import build_model
 from transnormer_lib.studies.attention_dilution.runs import Parameters, rows, runs
 from transnormer_lib.studies.common import language_models
 from transnormer_lib.studies.common.language_models import final_bits
 from transnormer_lib.studies.common.measured import Measured, by_row
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from torch import Tensor
-
-    from transnormer_lib.analysis.dilution import Locality
-    from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.store import RunStore
 
 
 @dataclass(frozen=True)
 class MeasuredAttention(Measured):
     """One run's attention, before and after training, on the same held-out sequences."""
 
-    trained: "Locality"
-    untrained: "Locality"
+    trained: Locality
+    untrained: Locality
     leak: float  # largest influence of one block on another in its DiagAttention layers; 0 without such layers
 
-    def localities(self) -> "tuple[tuple[str, Locality], ...]":
+    def localities(self) -> tuple[tuple[str, Locality], ...]:
         """Both, by name."""
         return ("trained", self.trained), ("untrained", self.untrained)
 
 
-def held_out(parameters: Parameters) -> "Tensor":
+def held_out(parameters: Parameters) -> Tensor:
     """The validation sequences [B, N] that attention is measured on, the same for every model."""
-    import torch
-
-    from transnormer_lib.data.batches import evaluation_windows
-
     tokens = language_models.corpus(parameters).tokens["validation"]
     n = parameters.sequences
     windows = evaluation_windows(tokens, length=parameters.length, batch_size=n, limit=n)
     return torch.cat([window["input_ids"] for window in windows])
 
 
-def measure(parameters: Parameters, store: "RunStore") -> list[MeasuredAttention]:
+def measure(parameters: Parameters, store: RunStore) -> list[MeasuredAttention]:
     """Train or load the runs of Figure 2 and measure how local their attention is."""
-    from transnormer_lib.analysis.dilution import leak_between_blocks, model_locality
-    from transnormer_lib.models.language_model import build_model
-
     input_ids = held_out(parameters)
     measured = []
     for (row, seed), config in zip(rows(parameters), runs(parameters), strict=True):
@@ -63,7 +56,7 @@ def measure(parameters: Parameters, store: "RunStore") -> list[MeasuredAttention
     return measured
 
 
-def mixture_bits(parameters: Parameters, store: "RunStore") -> dict[str, list[float]]:
+def mixture_bits(parameters: Parameters, store: RunStore) -> dict[str, list[float]]:
     """Table 3: the validation loss of each mixture in bits per token, in the order of the seeds."""
     measured = [
         Measured(row, seed, final_bits(run := store.get(config)), run)
@@ -84,8 +77,6 @@ def quality(bits: Mapping[str, Sequence[float]], ngrams: Mapping[str, float]) ->
 
 def distances(measured: Sequence[MeasuredAttention], reference: str) -> dict[str, list[float]]:
     """How far the curves of each row are from those of ``reference``, averaged over layers, for every seed."""
-    from transnormer_lib.analysis.dilution import curve_distance
-
     trained = by_row(measured, "trained")
     return {row: list(map(curve_distance, ours, trained[reference])) for row, ours in trained.items()}
 
@@ -106,10 +97,8 @@ def area_table(measured: Sequence[MeasuredAttention], reference: float) -> list[
     ]
 
 
-def curves(measured: Sequence[MeasuredAttention]) -> "pd.DataFrame":
+def curves(measured: Sequence[MeasuredAttention]) -> pd.DataFrame:
     """Figure 2a as a tidy frame: architecture, seed, state, neighbourhood (x), score (y)."""
-    import pandas as pd
-
     return pd.concat(
         pd.DataFrame(
             {
@@ -125,10 +114,8 @@ def curves(measured: Sequence[MeasuredAttention]) -> "pd.DataFrame":
     )
 
 
-def layer_areas(measured: Sequence[MeasuredAttention]) -> "pd.DataFrame":
+def layer_areas(measured: Sequence[MeasuredAttention]) -> pd.DataFrame:
     """Area under each layer's curve as a tidy frame: architecture, seed, state, layer (from 1), area."""
-    import pandas as pd
-
     return pd.DataFrame(
         [
             {"architecture": m.row, "seed": m.seed, "state": state, "layer": layer, "area": area}

@@ -3,22 +3,23 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from transnormer_lib.analysis import seeds
+from transnormer_lib.data.ngrams import ngram_baselines
+from transnormer_lib.data.text import TextCorpus
+from transnormer_lib.models.generation import Sampling, generate
+from transnormer_lib.models.language_model import LanguageModel
 from transnormer_lib.studies.autoregressive_lm.published import PERPLEXITY, PUBLISHED, table_4
 from transnormer_lib.studies.autoregressive_lm.runs import Parameters, models, runs
 from transnormer_lib.studies.common import language_models, row_losses
 from transnormer_lib.studies.common.language_models import final_bits, grid
 from transnormer_lib.studies.common.measured import Measured, by_row
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from transnormer_lib.data.text import TextCorpus
-    from transnormer_lib.models.generation import Sampling
-    from transnormer_lib.models.language_model import LanguageModel
-    from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.evaluation import evaluate
+from transnormer_lib.training.store import RunStore
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,8 @@ class MeasuredDecoder(Measured):
     test: float
 
 
-def measure(parameters: Parameters, store: "RunStore") -> list[MeasuredDecoder]:
+def measure(parameters: Parameters, store: RunStore) -> list[MeasuredDecoder]:
     """Train or load every run and measure it on the test split too, on which nothing was chosen."""
-    import torch
-
-    from transnormer_lib.training.evaluation import evaluate
-
     corpus = language_models.corpus(parameters)
     measured = []
     for (row, seed), config in zip(grid(models(parameters), parameters.seeds), runs(parameters), strict=True):
@@ -45,10 +42,8 @@ def measure(parameters: Parameters, store: "RunStore") -> list[MeasuredDecoder]:
     return measured
 
 
-def ngram_bits(corpus: "TextCorpus") -> dict[str, dict[str, float]]:
+def ngram_bits(corpus: TextCorpus) -> dict[str, dict[str, float]]:
     """Bits per token of the 1-gram, 2-gram and 3-gram on the whole validation and test text: name, then split."""
-    from transnormer_lib.data.ngrams import ngram_baselines
-
     grams: dict[str, dict[str, float]] = {}
     for split, baselines in ngram_baselines(corpus, tuple(PERPLEXITY)).items():
         for gram in baselines:
@@ -76,13 +71,11 @@ def table(measured: Sequence[MeasuredDecoder], ngrams: Mapping[str, Mapping[str,
     return lines + [{**empty, "model": name, **bits} for name, bits in ngrams.items()]
 
 
-def prompts(corpus: "TextCorpus", count: int, length: int, following: int) -> "list[tuple[Tensor, Tensor]]":
+def prompts(corpus: TextCorpus, count: int, length: int, following: int) -> list[tuple[Tensor, Tensor]]:
     """``count`` prompts [length] from the validation text and the tokens [following] after each, evenly spread.
 
     Each starts in the middle of one of ``count`` equal parts of the text. Raises ValueError if a part is too short.
     """
-    import torch
-
     tokens = corpus.tokens["validation"]
     part = len(tokens) // max(count, 1)
     if count < 1 or length < 1 or following < 1 or length + following > part // 2:
@@ -97,18 +90,12 @@ def prompts(corpus: "TextCorpus", count: int, length: int, following: int) -> "l
     ]
 
 
-def write(
-    model: "LanguageModel", prompts: "Sequence[Tensor]", tokens: int, sampling: "Sampling", seed: int
-) -> "list[Tensor]":
+def write(model: LanguageModel, prompts: Sequence[Tensor], tokens: int, sampling: Sampling, seed: int) -> list[Tensor]:
     """Continue prompts of equal length by ``tokens`` tokens each.
 
     A model has no positions beyond its longest sequence; when that is full, the end of the text becomes the prompt of
     the next sequence.
     """
-    import torch
-
-    from transnormer_lib.models.generation import generate
-
     generator = torch.Generator().manual_seed(seed)
     length = len(prompts[0])
     room = max(model.config.max_length - length + 1, 1)

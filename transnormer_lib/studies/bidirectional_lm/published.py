@@ -3,6 +3,8 @@
 from typing import Any
 
 from transnormer_lib.choices import VARIANTS
+from transnormer_lib.models.architectures import published
+from transnormer_lib.models.language_model import count_parameters
 from transnormer_lib.studies.common.published import number
 
 # Rows of Table 5 by our names.
@@ -35,9 +37,6 @@ def published_parameters(row: str) -> float:
 
 def decoder_and_encoder() -> list[dict[str, Any]]:
     """Where the two published TransNormer models differ, one line per property."""
-    from transnormer_lib.models.architectures import published
-    from transnormer_lib.models.language_model import count_parameters
-
     models = {kind: published("transnormer-t2", kind) for kind in ("decoder", "encoder")}
     places = {"pre": "before each part, and at the end", "post": "after each part's sum"}
     lines: dict[str, dict[str, Any]] = {

@@ -3,24 +3,24 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from transnormer_lib.analysis import seeds
 from transnormer_lib.data.masking import MaskingConfig
+from transnormer_lib.data.text import TextCorpus
+from transnormer_lib.data.vocabulary import Vocabulary
+from transnormer_lib.models.language_model import LanguageModel
+from transnormer_lib.studies.bidirectional_lm.places import Guess, Sides, without_context
 from transnormer_lib.studies.bidirectional_lm.published import published_perplexity
 from transnormer_lib.studies.bidirectional_lm.runs import Parameters, runs
 from transnormer_lib.studies.common import language_models, row_losses
 from transnormer_lib.studies.common.language_models import final_bits, grid, printable
 from transnormer_lib.studies.common.measured import Measured, by_row
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from transnormer_lib.data.text import TextCorpus
-    from transnormer_lib.data.vocabulary import Vocabulary
-    from transnormer_lib.models.language_model import LanguageModel
-    from transnormer_lib.studies.bidirectional_lm.places import Guess, Sides
-    from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.evaluation import held_out_batches
+from transnormer_lib.training.store import RunStore
 
 NO_CONTEXT = "no context"  # the best guess from the selected place alone; no better: nothing learned from other tokens
 
@@ -30,7 +30,7 @@ class MeasuredEncoder(Measured):
     """One run, with its loss by what the model sees at a place, and at single gaps with both sides or the left."""
 
     by_input: Mapping[str, float] = field(default_factory=dict)
-    sides: "Sides | None" = None
+    sides: Sides | None = None
 
     @property
     def both(self) -> float:
@@ -41,10 +41,9 @@ class MeasuredEncoder(Measured):
         return math.inf if self.sides is None else self.sides.left
 
 
-def measure(parameters: Parameters, store: "RunStore") -> list[MeasuredEncoder]:
+def measure(parameters: Parameters, store: RunStore) -> list[MeasuredEncoder]:
     """Train or load every run, and measure its model at the selected places of the held-out text."""
     from transnormer_lib.studies.bidirectional_lm import places
-    from transnormer_lib.training.evaluation import held_out_batches
 
     corpus = language_models.corpus(parameters)
     windows, mask_id = held_out(corpus, parameters.length, parameters.sides_windows), corpus.vocabulary.mask_id
@@ -61,20 +60,16 @@ def measure(parameters: Parameters, store: "RunStore") -> list[MeasuredEncoder]:
     return measured
 
 
-def baselines(corpus: "TextCorpus") -> dict[str, float]:
+def baselines(corpus: TextCorpus) -> dict[str, float]:
     """Bits per token of n-gram models and of :data:`NO_CONTEXT`, best first."""
-    from transnormer_lib.studies.bidirectional_lm.places import without_context
-
     train, validation = (corpus.tokens[split] for split in ("train", "validation"))
     blind = without_context(train, validation, corpus.vocabulary.text_size, MaskingConfig())
     bits = language_models.ngram_bits(corpus) | {NO_CONTEXT: blind}
     return dict(sorted(bits.items(), key=lambda item: item[1]))
 
 
-def held_out(corpus: "TextCorpus", length: int, limit: int) -> "Tensor":
+def held_out(corpus: TextCorpus, length: int, limit: int) -> Tensor:
     """At most ``limit`` sequences [B, length] of the unmasked validation text, spread evenly over it."""
-    import torch
-
     tokens = corpus.tokens["validation"]
     windows = len(tokens) // length
     chosen = [number * windows // min(limit, windows) * length for number in range(min(limit, windows))]
@@ -124,17 +119,15 @@ def sides_table(measured: Sequence[MeasuredEncoder]) -> list[dict[str, Any]]:
 class Passage:
     """A held-out passage with gaps."""
 
-    ids: "Tensor"  # [N]
+    ids: Tensor  # [N]
     gaps: tuple[int, ...]  # positions, rising
 
 
-def passages(corpus: "TextCorpus", count: int, length: int, gaps: int) -> list[Passage]:
+def passages(corpus: TextCorpus, count: int, length: int, gaps: int) -> list[Passage]:
     """``count`` passages [length] of the validation text, evenly spread, each with ``gaps`` evenly spread gaps.
 
     A passage starts with white space, so with a whole word. Raises ValueError if passages or gaps do not fit.
     """
-    import torch
-
     tokens = corpus.tokens["validation"]
     part = len(tokens) // max(count, 1)
     if count < 1 or not 1 <= gaps <= length or 2 * length > part:
@@ -149,7 +142,7 @@ def passages(corpus: "TextCorpus", count: int, length: int, gaps: int) -> list[P
     return found
 
 
-def with_gaps(corpus: "TextCorpus", passage: Passage) -> str:
+def with_gaps(corpus: TextCorpus, passage: Passage) -> str:
     """The passage on one line, its gaps as ⟨1⟩, ⟨2⟩, ...; signs as in :func:`piece`, except for spaces."""
     text, start = "", 0
     for number, gap in enumerate((*passage.gaps, len(passage.ids)), start=1):
@@ -159,12 +152,12 @@ def with_gaps(corpus: "TextCorpus", passage: Passage) -> str:
     return text.strip()
 
 
-def piece(vocabulary: "Vocabulary", token: int) -> str:
+def piece(vocabulary: Vocabulary, token: int) -> str:
     """A token in readable form: ␣ for a space, ⏎ for a new line, � for what cannot be printed, ∅ for no text."""
     return printable(vocabulary.decode([token])).replace(" ", "␣") or "∅"
 
 
-def guess_table(corpus: "TextCorpus", passage: Passage, guesses: Mapping[str, "list[Guess]"]) -> list[dict[str, str]]:
+def guess_table(corpus: TextCorpus, passage: Passage, guesses: Mapping[str, list[Guess]]) -> list[dict[str, str]]:
     """One line per row: its likeliest pieces for every gap with their probability in percent; first the text itself."""
     vocabulary = corpus.vocabulary
     headings = [f"⟨{number}⟩" for number in range(1, len(passage.gaps) + 1)]
@@ -180,7 +173,7 @@ def guess_table(corpus: "TextCorpus", passage: Passage, guesses: Mapping[str, "l
     return lines
 
 
-def models_of(measured: Sequence[Measured], seed: int) -> "dict[str, LanguageModel]":
+def models_of(measured: Sequence[Measured], seed: int) -> dict[str, LanguageModel]:
     """The trained model of every row for one seed; without rows whose run did not finish."""
     return {m.row: m.run.model() for m in measured if m.seed == seed and m.run.record["status"] == "finished"}
 

@@ -2,22 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from transnormer_lib.data.faults import DataUnavailable
+from transnormer_lib.data.tasks import TaskData, task_definition
 from transnormer_lib.models.config import ClassifierHead, ModelConfig
 from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
-
-if TYPE_CHECKING:
-    from transnormer_lib.data.tasks import TaskData
-    from transnormer_lib.training.store import Run, RunStore
+from transnormer_lib.training.setup import load_task_data
+from transnormer_lib.training.store import Run, RunStore
 
 
 def run(
     name: str, model: ModelConfig, data: DataConfig, optimizer: OptimizerConfig, head: Mapping[str, Any], **fields: Any
 ) -> RunConfig:
     """One training run of a classifier on ``data.task_name``, which decides the head's classes and pairs."""
-    from transnormer_lib.data.tasks import task_definition
-
     task = task_definition(data.task_name)
     return RunConfig(
         name=name,
@@ -38,23 +36,18 @@ class Absent:
 
 def load(data: DataConfig) -> "TaskData | Absent":
     """The task's data, or why they are not on this machine."""
-    from transnormer_lib.data.faults import DataUnavailable
-    from transnormer_lib.training.setup import load_task_data
-
     try:
         return load_task_data(data)
     except DataUnavailable as problem:
         return Absent(str(problem))
 
 
-def train(config: RunConfig, store: "RunStore") -> "Run | Absent":
+def train(config: RunConfig, store: RunStore) -> "Run | Absent":
     """Train or load the run. ``Absent`` if its data, a split measured at its end, or the data of the run it starts from
     are missing.
 
     Raises ``RunFailed`` if the run it starts from diverged or stopped; a study counts such a run as lost.
     """
-    from transnormer_lib.data.faults import DataUnavailable
-
     try:
         return store.get(config)
     except DataUnavailable as problem:

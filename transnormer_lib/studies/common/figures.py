@@ -1,21 +1,20 @@
 """Figures that several studies draw: final losses, learning curves, the cost of decoding."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
+from transnormer_lib.analysis.decoding import StepCost
 from transnormer_lib.analysis.seeds import finished, mean
 from transnormer_lib.checks import nearest
 from transnormer_lib.show.figures import GREY, STYLE, Style
 from transnormer_lib.studies.common.language_models import RELEASED
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from transnormer_lib.analysis.decoding import StepCost
 
 
 def row_style(row: str) -> Style:
@@ -28,7 +27,7 @@ def row_style(row: str) -> Style:
 
 
 def row_points(
-    axes: "Axes", height: float, values: Sequence[float], style: Style, *, hollow: bool = False, half: float = 0.28
+    axes: Axes, height: float, values: Sequence[float], style: Style, *, hollow: bool = False, half: float = 0.28
 ) -> None:
     """Draw the values of one row at ``height``; a text at the right counts the infinite ones, the runs that diverged.
 
@@ -48,14 +47,12 @@ def row_points(
         axes.text(1.0, height, said, transform=side, ha="right", va="center", fontsize="small", bbox=ground)
 
 
-def losses(bits: Mapping[str, Sequence[float]], ngrams: Mapping[str, float], *, unit: str) -> "Figure":
+def losses(bits: Mapping[str, Sequence[float]], ngrams: Mapping[str, float], *, unit: str) -> Figure:
     """One line per row, first row on top, drawn by ``row_points``: runs, range and mean.
 
     ``bits``: the losses of each row over its seeds, infinite where a run diverged. ``ngrams``: vertical lines. Rows of
     the released recipe have hollow points.
     """
-    from matplotlib import pyplot as plt
-
     figure, axes = plt.subplots(figsize=(6.8, 0.42 * len(bits) + 1.2))
     for height, (row, values) in enumerate(bits.items()):
         row_points(axes, height, values, row_style(row), hollow=row.endswith(RELEASED))
@@ -69,7 +66,7 @@ def losses(bits: Mapping[str, Sequence[float]], ngrams: Mapping[str, float], *, 
     return figure
 
 
-def band(panel: "Axes", values: "pd.DataFrame", x: str, y: str, style: Style) -> None:
+def band(panel: Axes, values: pd.DataFrame, x: str, y: str, style: Style) -> None:
     """Mean over the seeds with markers and their range as a band, where every seed is finite.
 
     ``values`` has the columns ``x`` and ``y``, one line per seed and ``x``.
@@ -80,13 +77,11 @@ def band(panel: "Axes", values: "pd.DataFrame", x: str, y: str, style: Style) ->
     panel.fill_between(by_x.index, by_x["min"], by_x["max"], color=style.colour, alpha=0.15, linewidth=0)
 
 
-def learning_curves(curves: "pd.DataFrame", ngrams: Mapping[str, float], *, unit: str) -> "Figure":
+def learning_curves(curves: pd.DataFrame, ngrams: Mapping[str, float], *, unit: str) -> Figure:
     """Validation loss against steps: mean and range over seeds, with n-gram models as dashed lines.
 
     ``curves`` has the columns row, seed, step and bits. Rows of the released recipe get a second panel.
     """
-    from matplotlib import pyplot as plt
-
     rows = list(curves.row.unique())
     groups = {
         "as the paper describes them, and matched controls": [r for r in rows if not r.endswith(RELEASED)],
@@ -109,11 +104,8 @@ def learning_curves(curves: "pd.DataFrame", ngrams: Mapping[str, float], *, unit
     return figure
 
 
-def decoding_cost(costs: Sequence["StepCost"]) -> "Figure":
+def decoding_cost(costs: Sequence[StepCost]) -> Figure:
     """Time per token (median and range over rounds) and numbers held between tokens, both against the position."""
-    from matplotlib import pyplot as plt
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     figure, (above, below) = plt.subplots(2, 1, figsize=(6.8, 6.4), sharex=True, layout="constrained")
     for name in dict.fromkeys(cost.model for cost in costs):
         mine, style = [cost for cost in costs if cost.model == name], row_style(name)

@@ -6,18 +6,20 @@ Notebooks that ask for the same run get the same ``RunConfig``, so the store tra
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import Tensor
 
 from transnormer_lib.checks import check_distinct
+from transnormer_lib.data.corpora import corpus_vocabulary_size, load_text_corpus
+from transnormer_lib.data.ngrams import ngram_baselines
+from transnormer_lib.data.sources import in_data_root
+from transnormer_lib.data.text import TextCorpus
+from transnormer_lib.data.wikitext import WORD_LEVEL
 from transnormer_lib.models.architectures import architecture, depth
 from transnormer_lib.models.config import Init, Kind, ModelConfig
 from transnormer_lib.training.config import Band, DataConfig, OptimizerConfig, Precision, RunConfig, Schedule, Task
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from transnormer_lib.data.text import TextCorpus
-    from transnormer_lib.training.store import Run
+from transnormer_lib.training.store import Run
 
 _WARMUP_START = 1e-7  # the rate from which the released scripts warm up
 _EPS = {"causal": 1e-8, "masked": 1e-6}  # Adam's ε of Table 13
@@ -74,10 +76,6 @@ def model(name: str, parameters: LanguageModelParameters, **fields: Any) -> Mode
 
     ``parameters.layers`` counts layers with feed-forward parts; FLASH, which has none, gets proportionally more blocks.
     """
-    from transnormer_lib.data.corpora import corpus_vocabulary_size
-    from transnormer_lib.data.sources import in_data_root
-    from transnormer_lib.data.wikitext import WORD_LEVEL
-
     kind: Kind = "decoder" if parameters.task == "causal" else "encoder"
     return architecture(
         name,
@@ -157,7 +155,7 @@ def unit(parameters: LanguageModelParameters) -> str:
     return "bits per byte" if parameters.vocabulary == "bytes" else "bits per token"
 
 
-def final_bits(run: "Run") -> float:
+def final_bits(run: Run) -> float:
     """The last validation loss of a run, as :func:`bits_of` reads it from the record."""
     return bits_of(run.record)
 
@@ -167,20 +165,16 @@ def bits_of(record: Mapping[str, Any]) -> float:
     return record["validation"][-1]["bits_per_token"] if record["status"] == "finished" else math.inf
 
 
-def corpus(parameters: LanguageModelParameters) -> "TextCorpus":
+def corpus(parameters: LanguageModelParameters) -> TextCorpus:
     """The text that the notebook's models are trained and measured on."""
-    from transnormer_lib.data.corpora import load_text_corpus
-
     return load_text_corpus(parameters.corpus, parameters.vocabulary)
 
 
-def ngram_bits(corpus: "TextCorpus", order: int = 3) -> dict[str, float]:
+def ngram_bits(corpus: TextCorpus, order: int = 3) -> dict[str, float]:
     """Bits per token of n-gram models on the whole validation text, by name: ``1-gram``, ``2-gram``, ...
 
     They read from left to right. A masked model also sees what follows a gap, so it should beat them easily.
     """
-    from transnormer_lib.data.ngrams import ngram_baselines
-
     grams = ngram_baselines(corpus, order=order)["validation"]
     return {f"{gram.order}-gram": gram.nats_per_token / math.log(2) for gram in grams}
 
@@ -191,6 +185,6 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in signs)
 
 
-def readable(corpus: "TextCorpus", tokens: "Tensor") -> str:
+def readable(corpus: TextCorpus, tokens: Tensor) -> str:
     """The text of tokens on one line, as :func:`printable`, with single spaces."""
     return " ".join(printable(corpus.vocabulary.decode(tokens.numpy()).replace("\n", " \n ")).split())

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from transnormer_lib.training.store import Run
+from transnormer_lib.training.store import Run
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class Measured:
     row: str  # its model, by the study's name for it
     seed: int
     validation: float
-    run: "Run"
+    run: Run
 
 
 def by_row(measured: Sequence[Measured], field: str = "validation") -> dict[str, list[Any]]:

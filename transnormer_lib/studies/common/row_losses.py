@@ -2,15 +2,13 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from transnormer_lib.analysis import seeds
 from transnormer_lib.choices import VARIANTS
 from transnormer_lib.studies.common.language_models import released
 from transnormer_lib.studies.common.measured import Measured
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def untrained(rows: Sequence[str], scale: str) -> str:
@@ -63,13 +61,11 @@ def against_baselines(bits: Mapping[str, Sequence[float]]) -> list[str]:
     return [compared(row, other, bits) for row, other in pairs if row in bits and other in bits]
 
 
-def curves(measured: Sequence[Measured]) -> "pd.DataFrame":
+def curves(measured: Sequence[Measured]) -> pd.DataFrame:
     """Validation loss at the waypoints and at the end as a tidy frame: row, seed, step, bits per counted token.
 
     A run that diverged has infinite bits at the steps that it did not reach.
     """
-    import pandas as pd
-
     lines = []
     for m in measured:
         reached = {point["step"]: point["bits_per_token"] for point in m.run.record["validation"]}

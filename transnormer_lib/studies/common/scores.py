@@ -7,15 +7,15 @@ about, by name. A row called ``NAME, ADDITION`` is a variant of ``NAME``.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 from transnormer_lib.analysis.seeds import compared, finished, mean, spread
 from transnormer_lib.show.figures import BLACK, GREY, STYLE, Style
 from transnormer_lib.studies.common.figures import row_points, row_style
 from transnormer_lib.studies.common.language_models import RELEASED
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Rows = Mapping[str, Sequence[float]]
 Floors = Mapping[str, float]
@@ -84,13 +84,11 @@ def style(row: str) -> Style:
     return found._replace(label=f"{found.label}{comma}{addition}")
 
 
-def figure(columns: Mapping[str, Rows], floors: Mapping[str, Floors], *, xlabel: str) -> "Figure":
+def figure(columns: Mapping[str, Rows], floors: Mapping[str, Floors], *, xlabel: str) -> Figure:
     """A panel per column with a line per row: runs are points, hollow ones of variants, their mean a bar.
 
     Runs that diverged are counted in words. Shortcuts are vertical lines, the best one black and named.
     """
-    from matplotlib import pyplot as plt
-
     heights = [0.34 * len(rows) + 0.9 for rows in columns.values()]
     made, panels = plt.subplots(
         len(columns), 1, figsize=(6.8, math.fsum(heights) + 0.2 * len(heights)), layout="constrained",

@@ -1,24 +1,21 @@
 """The figure of Table 5's leads."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 from transnormer_lib.show.figures import GREY
 from transnormer_lib.studies.common.figures import row_style
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 def leads(
     by_row: Mapping[str, Mapping[str, float]], errors: Mapping[str, float | None], average: Mapping[str, float]
-) -> "Figure":
+) -> Figure:
     """How many points each of two rows leads softmax attention by: a line per column, one for the average below.
 
     ``errors`` hold half the width of the grey bar about 0 by column; None: no bar.
     """
-    from matplotlib import pyplot as plt
-
     columns = list(errors)
     figure, axes = plt.subplots(figsize=(6.8, 0.4 * (len(columns) + 1) + 1.2))
     axes.axvline(0.0, color=GREY, linewidth=1.0)

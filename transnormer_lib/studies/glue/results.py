@@ -7,10 +7,15 @@ the very examples it is reported on.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from transnormer_lib.analysis.seeds import finished, mean
+from transnormer_lib.analysis.shortcuts import Shortcuts, shortcuts
 from transnormer_lib.choices import VARIANTS
+from transnormer_lib.data.tasks import TaskData, task_definition
+from transnormer_lib.data.text import TextCorpus
 from transnormer_lib.studies.bidirectional_lm.published import PUBLISHED
 from transnormer_lib.studies.common import classification, language_models, scores
 from transnormer_lib.studies.common.classification import Absent
@@ -18,12 +23,7 @@ from transnormer_lib.studies.common.measured import Measured, by_row
 from transnormer_lib.studies.glue import published
 from transnormer_lib.studies.glue.average import COLUMNS, GlueAverage, glue_average
 from transnormer_lib.studies.glue.runs import Cell, Parameters, cells, data_config, from_scratch, run
-
-if TYPE_CHECKING:
-    from transnormer_lib.analysis.shortcuts import Shortcuts
-    from transnormer_lib.data.tasks import TaskData
-    from transnormer_lib.data.text import TextCorpus
-    from transnormer_lib.training.store import Run, RunStore
+from transnormer_lib.training.store import Run, RunFailed, RunStore
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,6 @@ class Column:
 
 def columns(tasks: Sequence[str]) -> list[Column]:
     """The columns of these tasks: Table 5's, where MNLI has two, or one with the name of a stand-in."""
-    from transnormer_lib.data.tasks import task_definition
-
     found = []
     for task in tasks:
         metric = task_definition(task).metrics[0]
@@ -65,14 +63,14 @@ class TunedRun(Measured):
         return _score(self.run, column, of)
 
 
-def _score(run: "Run", column: Column, of: str) -> float:
+def _score(run: Run, column: Column, of: str) -> float:
     if run.record["status"] != "finished":
         return -math.inf
     results = {"last": run.record["validation"][-1], "test": run.record["at_end"].get("test", {})}
     return 100.0 * (run.validation if of == "best" else results[of]).get(column.metric, math.nan)
 
 
-def tuned(cell: Cell, run: "Run") -> TunedRun:
+def tuned(cell: Cell, run: Run) -> TunedRun:
     """What was measured on a run."""
     return TunedRun(cell.label, cell.seed, _score(run, columns([cell.task])[0], "best"), run, cell)
 
@@ -82,7 +80,7 @@ class Results:
     """Every run that could be made, the tasks' data by name, and why the other tasks are absent."""
 
     measured: list[TunedRun]
-    data: "dict[str, TaskData]"
+    data: dict[str, TaskData]
     absent: dict[str, str]
 
     @property
@@ -131,10 +129,8 @@ class Results:
         return self.scores(column)[row]
 
 
-def measure(parameters: Parameters, store: "RunStore") -> Results:
+def measure(parameters: Parameters, store: RunStore) -> Results:
     """Train or load every run of the tasks whose data, and whose encoders' data, are on this machine."""
-    from transnormer_lib.training.store import RunFailed
-
     measured: list[TunedRun] = []
     data: dict[str, TaskData] = {}
     absent: dict[str, str] = {}
@@ -187,13 +183,11 @@ def notes(results: Results, parameters: Parameters, names: Sequence[str]) -> lis
 
 def shortcut_scores(results: Results) -> dict[str, dict[str, float]]:
     """By heading, the scores of the shortcuts on the validation examples in percent; {} for MNLI's second set."""
-    from transnormer_lib.analysis.shortcuts import shortcuts
-
     by_task = {name: shortcuts(data) for name, data in results.data.items()}
     return {column.heading: floors(column, by_task[column.task]) for column in results.columns}
 
 
-def floors(column: Column, found: "Shortcuts") -> dict[str, float]:
+def floors(column: Column, found: Shortcuts) -> dict[str, float]:
     """The shortcuts' scores in a column, by what they are."""
     names = {"most common label": found.most_common, "bag of tokens": found.bag_of_tokens}
     return {name: 100.0 * by_metric[column.metric] for name, by_metric in names.items() if column.metric in by_metric}
@@ -222,20 +216,16 @@ def beside_table_5(results: Results) -> list[dict[str, Any]]:
     return lines
 
 
-def described(data: "TaskData") -> str:
+def described(data: TaskData) -> str:
     """A task in one line: its title, the sizes of its splits, and the splits that this machine lacks."""
-    from transnormer_lib.data.tasks import task_definition
-
     there = [split for split in task_definition(data.name).splits if split in data.splits]  # each by one name
     sizes = ", ".join(f"{split} {len(data.splits[split]):,}" for split in there)
     lacks = f"; not on this machine: {', '.join(data.absent)}" if data.absent else ""
     return f"{data.name} ({data.title}{', a stand-in' if data.stand_in else ''}): {sizes}{lacks}"
 
 
-def shown_examples(data: "TaskData", corpus: "TextCorpus", count: int = 2) -> list[dict[str, Any]]:
+def shown_examples(data: TaskData, corpus: TextCorpus, count: int = 2) -> list[dict[str, Any]]:
     """The first validation examples of a task, decoded from their tokens, with their labels."""
-    import torch
-
     examples = data.splits["validation"]
     lines = []
     for number in range(min(count, len(examples))):

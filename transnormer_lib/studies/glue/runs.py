@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from transnormer_lib.checks import check_distinct
+from transnormer_lib.data import hub
+from transnormer_lib.data.tasks import task_definition
 from transnormer_lib.models.config import Pooling
 from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
 from transnormer_lib.studies.common import classification, language_models
@@ -92,9 +94,6 @@ def epoch(task: str, parameters: Parameters) -> int:
 
     Raises ValueError where there is neither.
     """
-    from transnormer_lib.data import hub
-    from transnormer_lib.data.tasks import task_definition
-
     if task in parameters.train_examples:
         return parameters.train_examples[task]
     source = task_definition(task).source
@@ -105,8 +104,6 @@ def epoch(task: str, parameters: Parameters) -> int:
 
 def data_config(task: str, parameters: Parameters) -> DataConfig:
     """A task in the encoders' tokens."""
-    from transnormer_lib.data.tasks import task_definition
-
     definition = task_definition(task)
     limit = {"train": parameters.train_examples[task]} if task in parameters.train_examples else {}
     if parameters.held_out_examples:
@@ -126,8 +123,6 @@ def data_config(task: str, parameters: Parameters) -> DataConfig:
 
 def run(cell: Cell, parameters: Parameters) -> RunConfig:
     """One fine-tuning run. Tasks with known test labels, the stand-ins, are also measured on them once, at the end."""
-    from transnormer_lib.data.tasks import task_definition
-
     base = bidirectional.run(cell.row, cell.seed, parameters.encoders)
     data = data_config(cell.task, parameters)
     steps = steps_of(parameters.epochs, epoch(cell.task, parameters), parameters.batch_size)

@@ -2,20 +2,20 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
+from torch import Tensor
 
 from transnormer_lib.show.figures import GREY, ORANGE, STYLE, Style
 from transnormer_lib.studies.common.figures import band
 from transnormer_lib.studies.gradient_stability.results import NORMS
 from transnormer_lib.studies.gradient_stability.runs import parts
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from torch import Tensor
 
 # NormAttention with other norms than RMSNorm, each with its own look.
 _OTHER_NORMS = {
@@ -43,17 +43,15 @@ def _by_rotation(rows: Sequence[str]) -> dict[str, list[str]]:
     }
 
 
-def _stacked(panels: int, height: float, **options: Any) -> "tuple[Figure, list[Axes]]":
+def _stacked(panels: int, height: float, **options: Any) -> tuple[Figure, list[Axes]]:
     """Panels below each other, so that each stays as wide as the page on a phone."""
-    from matplotlib import pyplot as plt
-
     figure, axes = plt.subplots(
         panels, 1, figsize=(6.8, height * panels + 0.4), squeeze=False, layout="constrained", **options
     )
     return figure, list(axes[:, 0])
 
 
-def _legend_below(figure: "Figure", axes: "Sequence[Axes]", columns: int = 2) -> None:
+def _legend_below(figure: Figure, axes: Sequence[Axes], columns: int = 2) -> None:
     """One legend for all panels, below them."""
     entries: dict[str, Any] = {}
     for panel in axes:
@@ -62,7 +60,7 @@ def _legend_below(figure: "Figure", axes: "Sequence[Axes]", columns: int = 2) ->
     figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns)
 
 
-def learning_curves(curves: "pd.DataFrame", bigram: float) -> "Figure":
+def learning_curves(curves: pd.DataFrame, bigram: float) -> Figure:
     """Validation loss against steps: mean and range over seeds, a panel per rotation, the bigram in grey."""
     groups = _by_rotation(list(curves.row.unique()))
     figure, axes = _stacked(len(groups), 3.6, sharex=True)
@@ -77,7 +75,7 @@ def learning_curves(curves: "pd.DataFrame", bigram: float) -> "Figure":
     return figure
 
 
-def differences_over_steps(differences: "Mapping[tuple[str, str], pd.DataFrame]") -> "Figure":
+def differences_over_steps(differences: Mapping[tuple[str, str], pd.DataFrame]) -> Figure:
     """How far one row is ahead of another at each waypoint, with the 95% interval; a panel per ``worse``.
 
     ``differences``: for (better, worse) what ``results.differences_by_step`` returns.
@@ -101,14 +99,12 @@ def differences_over_steps(differences: "Mapping[tuple[str, str], pd.DataFrame]"
     return figure
 
 
-def norm_traces(traces: "Mapping[str, Tensor]", warmup: int, clip_norm: float) -> "Figure":
+def norm_traces(traces: Mapping[str, Tensor], warmup: int, clip_norm: float) -> Figure:
     """The norm of the whole gradient at every step of one run per row: raw (faint) and its running mean.
 
     Two panels side by side, one per row, with the same log scale. The warm-up is shaded; the dotted line is the norm
     that larger gradients are clipped to after they are measured.
     """
-    from matplotlib import pyplot as plt
-
     lines = math.ceil(len(traces) / 2)
     figure, axes = plt.subplots(
         lines, 2, figsize=(6.8, 1.9 * lines + 0.4), sharex=True, sharey=True, squeeze=False, layout="constrained"
@@ -135,16 +131,12 @@ def norm_traces(traces: "Mapping[str, Tensor]", warmup: int, clip_norm: float) -
 
 def _running_mean(values: np.ndarray) -> np.ndarray:
     """The geometric mean around each step, over a window of 1/25 of the run."""
-    import pandas as pd
-
     window = max(len(values) // 25, 1)
     return np.exp(pd.Series(np.log(values)).rolling(window, center=True, min_periods=1).mean().to_numpy())
 
 
-def deviation_per_layer(deviations: "pd.DataFrame") -> "Figure":
+def deviation_per_layer(deviations: pd.DataFrame) -> Figure:
     """The main reading for each block's own gradient: mean over the seeds, range as a band."""
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
-
     groups = _by_rotation(list(deviations.row.unique()))
     figure, axes = _stacked(len(groups), 3.3, sharex=True)
     for panel, (rotary, rows) in zip(axes, groups.items(), strict=True):
@@ -162,7 +154,7 @@ def deviation_per_layer(deviations: "pd.DataFrame") -> "Figure":
     return figure
 
 
-def ranks(means: "pd.DataFrame", published: Mapping[str, float]) -> "Figure":
+def ranks(means: pd.DataFrame, published: Mapping[str, float]) -> Figure:
     """Each row's place by steadiness under every definition, the published order on top; a panel per rotation.
 
     ``means``: a line per definition, a column per row. ``published``: Table 2's deviations; rows with the same number
@@ -191,7 +183,7 @@ def ranks(means: "pd.DataFrame", published: Mapping[str, float]) -> "Figure":
     return figure
 
 
-def round_times(seconds: Mapping[str, Sequence[float]], alone: Mapping[str, Sequence[float]]) -> "Figure":
+def round_times(seconds: Mapping[str, Sequence[float]], alone: Mapping[str, Sequence[float]]) -> Figure:
     """One dot per round, forward and backward: NormAttention with each norm above, the norms alone below."""
     figure, axes = _stacked(2, 1.7)
     for panel, times, text in zip(axes, (seconds, alone), ("NormAttention", "the norm alone"), strict=True):

@@ -3,19 +3,19 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+
+from transnormer_lib import attention
 from transnormer_lib.analysis import seeds
+from transnormer_lib.models.language_model import count_parameters
 from transnormer_lib.studies.common import row_losses
 from transnormer_lib.studies.common.language_models import final_bits, grid
 from transnormer_lib.studies.common.measured import Measured, by_row
 from transnormer_lib.studies.gradient_stability import measures, published
 from transnormer_lib.studies.gradient_stability.runs import Parameters, label, models, parts, runs
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.store import RunStore
 
 NORMS = {"rms": "RMSNorm", "layer": "LayerNorm", "scale": "ScaleNorm"}
 # The comparisons of Table 1: the row that it favours, and the other.
@@ -25,7 +25,7 @@ _STEADIER = [(norm, other) for norm in ("norm-t1", "norm-t2") for other in ("lin
 _STEADIER.append(("vanilla", "linear"))
 
 
-def measure(parameters: Parameters, store: "RunStore") -> list[Measured]:
+def measure(parameters: Parameters, store: RunStore) -> list[Measured]:
     """Train or load every run."""
     trained = [store.get(config) for config in runs(parameters)]
     keys = grid(models(parameters), parameters.seeds)
@@ -34,9 +34,6 @@ def measure(parameters: Parameters, store: "RunStore") -> list[Measured]:
 
 def model_table(parameters: Parameters) -> list[dict[str, Any]]:
     """The rows before training: mechanism, φ, what bounds the output, rotation and trainable parameters."""
-    from transnormer_lib import attention
-    from transnormer_lib.models.language_model import count_parameters
-
     lines = []
     for row, config in models(parameters).items():
         mechanism = config.attention[0]
@@ -93,13 +90,11 @@ def beside_table_1(bits: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
     return lines
 
 
-def deviations(measured: Sequence[Measured], warmup: int) -> "pd.DataFrame":
+def deviations(measured: Sequence[Measured], warmup: int) -> pd.DataFrame:
     """Every reading of the relative standard deviation as a tidy frame: row, seed, definition, deviation.
 
     A run that diverged has an infinite deviation.
     """
-    import pandas as pd
-
     return pd.DataFrame(
         [
             {"row": m.row, "seed": m.seed, "definition": name}
@@ -110,24 +105,24 @@ def deviations(measured: Sequence[Measured], warmup: int) -> "pd.DataFrame":
     )
 
 
-def deviations_by_row(deviations: "pd.DataFrame", definition: str) -> dict[str, list[float]]:
+def deviations_by_row(deviations: pd.DataFrame, definition: str) -> dict[str, list[float]]:
     """The deviations of every row under one definition, in the order of the seeds."""
     chosen = deviations[deviations.definition == definition].sort_values("seed")
     return {row: list(chosen[chosen.row == row].deviation) for row in deviations.row.unique()}
 
 
-def mean_deviations(deviations: "pd.DataFrame") -> "pd.DataFrame":
+def mean_deviations(deviations: pd.DataFrame) -> pd.DataFrame:
     """Means over the seeds: one line per definition, one column per row, both in their order."""
     means = deviations.groupby(["definition", "row"], sort=False).deviation.mean().unstack()
     return means.loc[list(deviations.definition.unique()), list(deviations.row.unique())]
 
 
-def rankings(means: "pd.DataFrame") -> dict[str, str]:
+def rankings(means: pd.DataFrame) -> dict[str, str]:
     """For each definition the rows from the steadiest to the least steady."""
     return {str(name): " < ".join(values.sort_values(kind="stable").index) for name, values in means.iterrows()}
 
 
-def deviation_table(means: "pd.DataFrame", main: str) -> list[dict[str, Any]]:
+def deviation_table(means: pd.DataFrame, main: str) -> list[dict[str, Any]]:
     """One line per row: the deviation by the main definition, Table 2's, then those by every other definition."""
     printed = published.deviations(list(means.columns))
     return [
@@ -136,10 +131,8 @@ def deviation_table(means: "pd.DataFrame", main: str) -> list[dict[str, Any]]:
     ]
 
 
-def layer_deviations(measured: Sequence[Measured], warmup: int) -> "pd.DataFrame":
+def layer_deviations(measured: Sequence[Measured], warmup: int) -> pd.DataFrame:
     """The main reading for each block's own gradient, finished runs only: row, seed, layer (from 1), deviation."""
-    import pandas as pd
-
     return pd.DataFrame(
         [
             {"row": m.row, "seed": m.seed, "layer": layer, "deviation": measures.relative_deviation(norms_T)}
@@ -158,13 +151,11 @@ def pairs(rows: Sequence[str], compared: Sequence[tuple[str, str]] = PAIRS) -> l
     return [pair for pair in candidates if set(pair) <= set(rows)]
 
 
-def differences_by_step(curves: "pd.DataFrame", better: str, worse: str) -> "pd.DataFrame":
+def differences_by_step(curves: pd.DataFrame, better: str, worse: str) -> pd.DataFrame:
     """At each waypoint: how far ``better`` is ahead in bits (mean over paired seeds), and the 95% interval.
 
     The interval is NaN with fewer than two seeds; where a run diverged, so is the difference.
     """
-    import pandas as pd
-
     wide = curves.pivot(index=["step", "seed"], columns="row", values="bits")
     lines = []
     for step, values in wide.groupby(level="step"):
@@ -179,7 +170,7 @@ def differences_by_step(curves: "pd.DataFrame", better: str, worse: str) -> "pd.
     return pd.DataFrame(lines)
 
 
-def appeared(differences: "pd.DataFrame") -> dict[str, Any]:
+def appeared(differences: pd.DataFrame) -> dict[str, Any]:
     """Which model is ahead at the end, and since which waypoint; ``differences`` by :func:`differences_by_step`.
 
     ``sign`` is 1 if the last interval is above zero, -1 if below, 0 if it includes zero or does not exist. ``since`` is
@@ -190,7 +181,7 @@ def appeared(differences: "pd.DataFrame") -> dict[str, Any]:
     return {"sign": signs[-1], "since": int(differences.step.iloc[-unbroken]) if signs[-1] else None}
 
 
-def conclusions(measured: Sequence[Measured], bigram: float, means: "pd.DataFrame", main: str) -> list[str]:
+def conclusions(measured: Sequence[Measured], bigram: float, means: pd.DataFrame, main: str) -> list[str]:
     """What the runs say about the loss and the gradients, in sentences.
 
     ``means`` as :func:`mean_deviations` makes it, ``main`` the definition that the claims are judged by.

@@ -1,24 +1,20 @@
 """The figures of the Long Range Arena: Table 6's averages, and what the tasks look like."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from transnormer_lib.analysis.listops_steps import Step
+from transnormer_lib.data.pathfinder import Scenes
 from transnormer_lib.show.figures import BLUE, GREY, VERMILION
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
-    from transnormer_lib.analysis.listops_steps import Step
-    from transnormer_lib.data.pathfinder import Scenes
-
-
-def published_averages(averages: Mapping[str, float], marked: Sequence[str]) -> "Figure":
+def published_averages(averages: Mapping[str, float], marked: Sequence[str]) -> Figure:
     """The average column of Table 6 as points, highest on top; ``marked`` methods in colour and with a triangle."""
-    from matplotlib import pyplot as plt
-
     ranked = sorted(averages, key=lambda name: -averages[name])
     figure, axes = plt.subplots(figsize=(6.8, 0.27 * len(ranked) + 0.9))
     for height, name in enumerate(ranked):
@@ -32,13 +28,11 @@ def published_averages(averages: Mapping[str, float], marked: Sequence[str]) -> 
     return figure
 
 
-def tree(steps: "Sequence[Step]") -> "Figure":
+def tree(steps: Sequence[Step]) -> Figure:
     """A ListOps tree with the value of every operator: the root on top, arguments from left to right.
 
     ``steps`` are all nodes, a parent before its children (``analysis.listops_steps``).
     """
-    from matplotlib import pyplot as plt
-
     depth = max(step.depth for step in steps)
     across = {step.number: step.place for step in steps}
     figure, axes = plt.subplots(figsize=(6.8, 1.0 * depth + 1.0))
@@ -56,10 +50,8 @@ def tree(steps: "Sequence[Step]") -> "Figure":
     return figure
 
 
-def pathfinder(scenes: "Scenes", count: int) -> "Figure":
+def pathfinder(scenes: Scenes, count: int) -> Figure:
     """``count`` images of each label: above as the model reads them, below with the two long snakes coloured."""
-    from matplotlib import pyplot as plt
-
     chosen = [int(i) for label in (1, 0) for i in np.flatnonzero(scenes.labels == label)[:count]]
     if len(chosen) != 2 * count:
         raise ValueError(f"count={count!r}: the scenes have fewer images of one label")
@@ -78,11 +70,9 @@ def pathfinder(scenes: "Scenes", count: int) -> "Figure":
     return figure
 
 
-def image_as_sequence(image: NDArray[Any], row: int, block: int) -> "Figure":
+def image_as_sequence(image: NDArray[Any], row: int, block: int) -> Figure:
     """Left: an image [M, M] with one pixel row framed. Right: its grey values in the order in which a model reads them;
     vertical lines separate blocks of ``block`` tokens."""
-    from matplotlib import pyplot as plt
-
     size = image.shape[1]
     figure, (left, right) = plt.subplots(1, 2, figsize=(6.8, 2.4), width_ratios=[1, 2.6], layout="constrained")
     left.imshow(image, cmap="gray", vmin=0, vmax=int(image.max()))

@@ -19,6 +19,7 @@ from math import ceil, log
 from typing import Any, Literal
 
 from transnormer_lib.checks import check_choice
+from transnormer_lib.data.tasks import task_definition
 from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.config import Init, ModelConfig, Positions
 
@@ -92,8 +93,6 @@ def setting(task: str, recipe: Recipe, changes: Mapping[str, Any]) -> Setting:
     for name in changes:
         if name not in known:
             raise ValueError(f"settings.{task}.{name}: no such setting; there are {', '.join(sorted(known))}")
-    from transnormer_lib.data.tasks import task_definition
-
     chosen = replace(table[like], length=task_definition(task).length)
     return replace(chosen, **changes)
 

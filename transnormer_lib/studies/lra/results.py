@@ -3,19 +3,20 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from transnormer_lib.analysis import shortcuts as analysis
 from transnormer_lib.choices import VARIANTS
+from transnormer_lib.data import listops
+from transnormer_lib.data.tasks import TaskData
 from transnormer_lib.studies.common import classification, scores
 from transnormer_lib.studies.common.classification import Absent
 from transnormer_lib.studies.common.measured import Measured, by_row
 from transnormer_lib.studies.lra import recipes
 from transnormer_lib.studies.lra.published import PUBLISHED, TASKS
 from transnormer_lib.studies.lra.runs import Parameters, data, places, recipe_parameters, run, runs, setting
-
-if TYPE_CHECKING:
-    from transnormer_lib.data.tasks import TaskData
-    from transnormer_lib.training.store import Run, RunStore
+from transnormer_lib.training.setup import parameters_of
+from transnormer_lib.training.store import Run, RunStore
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Results:
         return f"the average takes all five tasks, and {row} was not measured on {', '.join(lacking)}"
 
 
-def load(parameters: Parameters) -> "tuple[dict[str, TaskData], dict[str, str]]":
+def load(parameters: Parameters) -> tuple[dict[str, TaskData], dict[str, str]]:
     """The tasks' data, and the reasons why the other tasks are not on this machine."""
     present, absent = {}, {}
     for task in parameters.tasks:
@@ -80,7 +81,7 @@ def load(parameters: Parameters) -> "tuple[dict[str, TaskData], dict[str, str]]"
     return present, absent
 
 
-def measure(parameters: Parameters, store: "RunStore") -> Results:
+def measure(parameters: Parameters, store: RunStore) -> Results:
     """Train or load every run of the tasks whose data are on this machine."""
     _, absent = load(parameters)
     measured = []
@@ -92,17 +93,14 @@ def measure(parameters: Parameters, store: "RunStore") -> Results:
     return Results(tuple(measured), absent)
 
 
-def _accuracies(made: "Run") -> tuple[float, float]:
+def _accuracies(made: Run) -> tuple[float, float]:
     if made.record["status"] != "finished":
         return -math.inf, -math.inf
     return 100.0 * made.validation["accuracy"], 100.0 * made.record["at_end"]["test"]["accuracy"]
 
 
-def shortcuts(task: "TaskData") -> dict[str, float]:
+def shortcuts(task: TaskData) -> dict[str, float]:
     """Test accuracy in percent of chance and of models that do without what the task is about, by name."""
-    from transnormer_lib.analysis import shortcuts as analysis
-    from transnormer_lib.data import listops
-
     simple = analysis.shortcuts(task, "test")
     found = {
         "chance": 1.0 / task.classes,
@@ -115,7 +113,7 @@ def shortcuts(task: "TaskData") -> dict[str, float]:
     return {name: 100.0 * accuracy for name, accuracy in found.items()}
 
 
-def task_table(present: "Mapping[str, TaskData]") -> list[dict[str, Any]]:
+def task_table(present: Mapping[str, TaskData]) -> list[dict[str, Any]]:
     """One line per task: what it is and how much of it is used."""
     lines = []
     for task, found in present.items():
@@ -152,8 +150,6 @@ def score_table(results: Results, short: Mapping[str, scores.Floors]) -> list[di
 
 def parameter_counts(task: str, recipe: recipes.Recipe) -> dict[str, int]:
     """The number of weights of every row of Table 6 on a task in a recipe, counted without building the models."""
-    from transnormer_lib.training.setup import parameters_of
-
     whole = recipe_parameters(recipe, {})
     return {row: parameters_of(run(task, row, 0, whole)) for row in PUBLISHED}
 

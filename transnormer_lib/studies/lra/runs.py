@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from transnormer_lib.data.tasks import task_definition
+from transnormer_lib.data.vocabulary import vocabulary_size
 from transnormer_lib.studies.common import classification
 from transnormer_lib.studies.common.language_models import grid
 from transnormer_lib.studies.lra import recipes
@@ -56,9 +58,6 @@ def data(task: str, parameters: Parameters) -> DataConfig:
 
 def run(task: str, row: str, seed: int, parameters: Parameters) -> RunConfig:
     """One training run. It keeps its weights of the best validation, which are measured once on the test split."""
-    from transnormer_lib.data.tasks import task_definition
-    from transnormer_lib.data.vocabulary import vocabulary_size
-
     chosen, recipe = setting(task, parameters), parameters.recipe
     cut = data(task, parameters)
     ids = task_definition(task).symbols or vocabulary_size("bytes")

@@ -4,17 +4,18 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.transforms import Bbox
+
+from transnormer_lib.analysis.arena_speed import Cell
 from transnormer_lib.choices import VARIANTS
 from transnormer_lib.show.figures import BLACK, BLUE, GREY, STYLE
 from transnormer_lib.studies.speed.models import model_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from transnormer_lib.analysis.arena_speed import Cell
 
 
 def _ours(row: str) -> bool:
@@ -30,17 +31,17 @@ class Line:
     stopped: str | None = None  # why there is no longer length: "memory" or "time"
 
 
-def seconds_of(cells: "Sequence[Cell]", part: str) -> list[Line]:
+def seconds_of(cells: Sequence[Cell], part: str) -> list[Line]:
     """Lines of the time of a step in milliseconds, median and range over the rounds."""
     return _lines(cells, part, lambda cell: [1e3 * seconds for seconds in cell.seconds])
 
 
-def memory_of(cells: "Sequence[Cell]", part: str) -> list[Line]:
+def memory_of(cells: Sequence[Cell], part: str) -> list[Line]:
     """Lines of the peak of memory in MB, median and range over the rounds."""
     return _lines(cells, part, lambda cell: [peak / 1e6 for peak in cell.peak_bytes if peak])
 
 
-def _lines(cells: "Sequence[Cell]", part: str, values: "Callable[[Cell], list[float]]") -> list[Line]:
+def _lines(cells: Sequence[Cell], part: str, values: Callable[[Cell], list[float]]) -> list[Line]:
     lines = []
     for row in dict.fromkeys(cell.row for cell in cells):
         mine = sorted((cell for cell in cells if (cell.row, cell.part) == (row, part)), key=lambda cell: cell.length)
@@ -61,10 +62,8 @@ def printed(seconds: Mapping[str, Mapping[int, float]], lengths: Sequence[int]) 
     ]
 
 
-def by_length(panels: Mapping[str, Sequence[Line]], *, ylabel: str) -> "Figure":
+def by_length(panels: Mapping[str, Sequence[Line]], *, ylabel: str) -> Figure:
     """A panel per title, both axes logarithmic. Above a last point, a cross means no memory beyond, a bar too slow."""
-    from matplotlib import pyplot as plt
-
     figure, axes = plt.subplots(1, len(panels), figsize=(6.8, 5.2), sharey=True, layout="constrained", squeeze=False)
     rows: dict[str, Any] = {}
     for panel, (title, lines) in zip(axes[0], panels.items(), strict=True):
@@ -81,7 +80,7 @@ def by_length(panels: Mapping[str, Sequence[Line]], *, ylabel: str) -> "Figure":
     return figure
 
 
-def _draw(axes: "Axes", line: Line) -> Any:
+def _draw(axes: Axes, line: Line) -> Any:
     style, lengths = STYLE[line.row], sorted(line.values)
     middle, low, high = zip(*(line.values[n] for n in lengths), strict=True)
     wide = {"linewidth": 2.4, "zorder": 4} if _ours(line.row) else {"linewidth": 1.2}
@@ -109,7 +108,7 @@ class Bubble:
     memory: float | None = None
 
 
-def measured_bubbles(cells: "Sequence[Cell]", scores: Mapping[str, float], length: int, part: str) -> list[Bubble]:
+def measured_bubbles(cells: Sequence[Cell], scores: Mapping[str, float], length: int, part: str) -> list[Bubble]:
     """The rows of ``scores`` that were measured at ``length``."""
     return [
         Bubble(
@@ -123,13 +122,11 @@ def measured_bubbles(cells: "Sequence[Cell]", scores: Mapping[str, float], lengt
     ]
 
 
-def bubbles(panels: Mapping[str, Sequence[Bubble]], *, xlabel: str, ylabels: Sequence[str]) -> "Figure":
+def bubbles(panels: Mapping[str, Sequence[Bubble]], *, xlabel: str, ylabels: Sequence[str]) -> Figure:
     """Figure 1: speed across, score upwards, memory as the circle's area; TransNormer blue and hatched.
 
     ``ylabels`` name the score of each panel.
     """
-    from matplotlib import pyplot as plt
-
     figure, axes = plt.subplots(len(panels), 1, figsize=(6.8, 4.1 * len(panels)), layout="constrained", squeeze=False)
     for panel, (title, points), ylabel in zip(axes[:, 0], panels.items(), ylabels, strict=True):
         known = [point.memory for point in points if point.memory is not None]
@@ -149,18 +146,14 @@ def bubbles(panels: Mapping[str, Sequence[Bubble]], *, xlabel: str, ylabels: Seq
     return figure
 
 
-def _log_ticks(axes: "Axes", values: Sequence[float]) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
+def _log_ticks(axes: Axes, values: Sequence[float]) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if max(values) / min(values) < 100 else (1.0,)))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _name(axes: "Axes", points: Sequence[Bubble]) -> None:
+def _name(axes: Axes, points: Sequence[Bubble]) -> None:
     """Put each point's name at the nearest place around it where it covers no point and no name set before."""
-    from matplotlib.transforms import Bbox
-
     figure: Any = axes.figure
     scale = figure.dpi / 72  # pixels per point; offsets are in points
     centres = [axes.transData.transform((point.speed, point.score)) for point in points]

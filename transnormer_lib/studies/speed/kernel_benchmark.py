@@ -12,6 +12,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
+from transnormer_kernels.bench import results
+from transnormer_kernels.bench.__main__ import bench
+from transnormer_kernels.bench.run import succeeded
+
+from transnormer_lib.analysis import benchmarks
+from transnormer_lib.files import write_text
+
 _QUICK_LENGTHS = (256, 512)
 
 
@@ -29,8 +37,6 @@ def measure(
     what ``benchmarks.attention`` measured. If ``path`` is a folder, the result gets a name in it.
     Raises ValueError if no case's name contains ``only``, and for ``lengths`` on a GPU, where cases have their own.
     """
-    import torch
-
     if lengths and (torch.cuda.is_available() or only):
         why = "the cases chosen by --only have their own" if only else "the cases of a GPU have their own"
         raise ValueError(f"lengths={list(lengths)}: {why}")
@@ -39,18 +45,11 @@ def measure(
         print("Triton is not installed: its kernels and their benchmark are left out.")
         right = True
     else:
-        from transnormer_kernels.bench import results
-        from transnormer_kernels.bench.__main__ import bench
-        from transnormer_kernels.bench.run import succeeded
-
         result = bench(only=only, repeats=repeats, quick=quick, path=path)
         right = succeeded(result)
         if path is not None and path.is_dir():
             path = path / results.file_name(result)
     if result.get("kind") != "cuda" and not only:
-        from transnormer_lib.analysis import benchmarks
-        from transnormer_lib.files import write_text
-
         library = benchmarks.attention(lengths or (_QUICK_LENGTHS if quick else None), min(repeats, 5))
         print(f"\nthe library's chunked form: {library.as_text()}")
         result["library"] = json.loads(library.as_json())

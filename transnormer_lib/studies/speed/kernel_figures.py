@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+import seaborn as sns
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+from transnormer_kernels.bench.results import read
 
 from transnormer_lib.show.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 # A contestant's family by the beginning of its name, special cases first; label, colour and marker of the family.
 _FAMILIES = {
@@ -26,13 +28,11 @@ _FAMILIES = {
 }
 
 
-def rows(result: Mapping[str, Any]) -> "pd.DataFrame":
+def rows(result: Mapping[str, Any]) -> pd.DataFrame:
     """One row per contestant that was timed: case, contestant, family, status, median_us, times_floor, of_floor, error.
 
     ``error`` is the one nearest to its bound, missing where an output is missing or not finite.
     """
-    import pandas as pd
-
     found = [
         {
             "case": case["name"],
@@ -52,14 +52,11 @@ def rows(result: Mapping[str, Any]) -> "pd.DataFrame":
     return pd.DataFrame(found, columns=columns)
 
 
-def speed(result: Mapping[str, Any]) -> "Figure":
+def speed(result: Mapping[str, Any]) -> Figure:
     """Median time of every contestant over the memory floor, by case; a cross marks wrong results.
 
     Raises ValueError if nothing was timed.
     """
-    import seaborn as sns
-    from matplotlib import pyplot as plt
-
     timed = rows(result)
     if timed.empty:
         raise ValueError("result: nothing in it was timed, so there is nothing to draw")
@@ -94,8 +91,6 @@ def kept(folder: Path) -> dict[str, dict[str, Any]]:
     paths = sorted(folder.glob("kernels-*.json"))
     if not paths:
         return {}
-    from transnormer_kernels.bench.results import read
-
     return {path.stem: read(path) for path in paths}
 
 

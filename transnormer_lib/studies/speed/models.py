@@ -2,19 +2,20 @@
 
 from collections.abc import Container, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transnormer_lib.attention import registry
 from transnormer_lib.choices import VARIANTS
+from transnormer_lib.models.architectures import architecture
+from transnormer_lib.models.classifier import ClassifierConfig, count_classifier_parameters, with_head
 from transnormer_lib.models.config import ClassifierHead
+from transnormer_lib.models.flops import forward_flops
+from transnormer_lib.models.language_model import LanguageModel, build_model
 from transnormer_lib.studies.lra import runs as arena
 from transnormer_lib.studies.speed.published import PUBLISHED
 from transnormer_lib.studies.speed.runs import TASK, Parameters, recipe
-
-if TYPE_CHECKING:
-    from transnormer_lib.models.classifier import ClassifierConfig
-    from transnormer_lib.models.language_model import LanguageModel
 
 # Softmax attention as PyTorch code of 2022 computes it: the matrix [N, N] is made, and kept for the backward pass.
 STORED = "vanilla-stored"
@@ -51,10 +52,8 @@ def label(row: str) -> str:
     return f"{model_of(row)} (plain PyTorch)" if row in PLAIN else row
 
 
-def model(row: str, length: int) -> "ClassifierConfig":
+def model(row: str, length: int) -> ClassifierConfig:
     """The classifier of a row for ``length`` tokens, which sizes its positions and Linformer's projections."""
-    from transnormer_lib.models.classifier import with_head
-
     run = arena.run(TASK, "vanilla" if row == STORED else model_of(row), 0, recipe(length))
     encoder = run.model
     if impl := "reference" if row == STORED else "chunked" if row in PLAIN else "":
@@ -64,7 +63,7 @@ def model(row: str, length: int) -> "ClassifierConfig":
     return with_head(encoder, run.head)
 
 
-def models(parameters: Parameters) -> "dict[tuple[str, int], ClassifierConfig]":
+def models(parameters: Parameters) -> dict[tuple[str, int], ClassifierConfig]:
     """Every row's classifier at every length."""
     return {(row, n): model(row, n) for n in parameters.lengths for row in rows(parameters.device)}
 
@@ -76,10 +75,6 @@ def quadratic_operations(row: str, lengths: tuple[int, ...] = (1024, 2048, 16384
     Zero means that they grow exactly linearly. Raises ArithmeticError unless the counts at ``lengths`` are a polynomial
     of degree two.
     """
-    from fractions import Fraction
-
-    from transnormer_lib.models.flops import forward_flops
-
     config = model(model_of(row), max(lengths))
     counts = {n: forward_flops(config.model, n, head=ClassifierHead(config.classes)) for n in lengths}
     a, b, *others = lengths
@@ -96,8 +91,6 @@ def quadratic_operations(row: str, lengths: tuple[int, ...] = (1024, 2048, 16384
 
 def size_table(lengths: Sequence[int]) -> list[dict[str, Any]]:
     """One line per row: the size that all share, the mechanisms, and the number of weights at each length."""
-    from transnormer_lib.models.classifier import count_classifier_parameters
-
     lines = []
     for row in (*TABLE_7, *ADDED):
         built = {n: model(row, n) for n in lengths}
@@ -110,11 +103,8 @@ def size_table(lengths: Sequence[int]) -> list[dict[str, Any]]:
     return lines
 
 
-def decoders(max_length: int) -> "dict[str, LanguageModel]":
+def decoders(max_length: int) -> dict[str, LanguageModel]:
     """Decoders of the recipe's size, for the rows whose mechanisms all decode token by token."""
-    from transnormer_lib.models.architectures import architecture
-    from transnormer_lib.models.language_model import build_model
-
     built = {}
     size = model("vanilla", max_length).model
     for row in (*TABLE_7, "linear"):

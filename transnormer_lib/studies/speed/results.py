@@ -4,19 +4,17 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transnormer_lib.analysis import length_growth
-from transnormer_lib.analysis.arena_speed import PARTS, Cell, Part
+from transnormer_lib.analysis.arena_speed import PARTS, Cell, Part, measure_all
 from transnormer_lib.analysis.length_growth import Exponent
 from transnormer_lib.studies.lra import results as arena_results
 from transnormer_lib.studies.speed import published
 from transnormer_lib.studies.speed.models import STORED, judged, label, model_of, models, quadratic_operations, rows
 from transnormer_lib.studies.speed.published import LENGTHS, PUBLISHED
 from transnormer_lib.studies.speed.runs import Parameters, limits, schedule, work
-
-if TYPE_CHECKING:
-    from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.store import RunStore
 
 
 @dataclass(frozen=True)
@@ -60,14 +58,12 @@ class Results:
 
 def measure(parameters: Parameters) -> Results:
     """Measure every row at every length."""
-    from transnormer_lib.analysis.arena_speed import measure_all
-
     cells = measure_all(models(parameters), work(parameters), schedule(parameters), limits(parameters))
     order = {row: place for place, row in enumerate(rows(parameters.device))}
     return Results(tuple(sorted(cells, key=lambda cell: order[cell.row])))
 
 
-def scores(parameters: Parameters, store: "RunStore") -> dict[str, float]:
+def scores(parameters: Parameters, store: RunStore) -> dict[str, float]:
     """By row the mean test accuracy in percent over the tasks of ``scores_tasks`` that are here, and over their seeds.
 
     Rows with a run that diverged are left out. Trains what the store lacks.

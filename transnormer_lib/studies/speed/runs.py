@@ -1,7 +1,7 @@
 """The parameters of the measurements of speed, and the runs of notebook 07 whose scores Figure 1 shows."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from transnormer_lib.analysis.arena_speed import Schedule, Work
 from transnormer_lib.analysis.forked_steps import Limits
@@ -9,9 +9,7 @@ from transnormer_lib.checks import check_count, check_not_negative
 from transnormer_lib.studies.common.parameters import Prefix
 from transnormer_lib.studies.lra import runs as arena
 from transnormer_lib.studies.speed.published import LENGTHS
-
-if TYPE_CHECKING:
-    from transnormer_lib.training.config import RunConfig
+from transnormer_lib.training.config import RunConfig
 
 TASK = "text"  # the models have the recipe's setting of this task, but for the length
 
@@ -55,7 +53,7 @@ class Parameters:
         work(self), schedule(self), limits(self)  # each refuses what it cannot use
 
 
-def runs(parameters: Parameters) -> "list[RunConfig]":
+def runs(parameters: Parameters) -> list[RunConfig]:
     """The runs of notebook 07 whose scores Figure 1 shows; none where ``scores_tasks`` is empty."""
     return arena.runs(parameters.scores)
 

@@ -1,12 +1,12 @@
 """Draw a model's architecture from the parts of a forward pass (``analysis.anatomy``)."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from transnormer_lib.analysis.anatomy import Part
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # Colour by role, with a hatch as the second cue. Other parts are grey (embedding, norms).
 _ROLES = {
@@ -17,11 +17,8 @@ _ROLES = {
 }
 
 
-def draw_architecture(parts: Sequence[Part], title: str) -> "Figure":
+def draw_architecture(parts: Sequence[Part], title: str) -> Figure:
     """One box per part, from bottom to top in the order of the forward pass, as in the paper's Figure 3."""
-    from matplotlib import pyplot as plt
-    from matplotlib.patches import FancyBboxPatch, Rectangle
-
     height, gap, width = 0.62, 0.2, 6.6
     figure, axes = plt.subplots(figsize=(7.6, 0.34 * len(parts) + 0.9))
     y = 0.0

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from IPython.display import display
 from markupsafe import Markup
 
 from transnormer_lib.ledger import claims as ledger
@@ -57,8 +58,6 @@ def trained_rows(trained: Mapping[str, Trained]) -> list[dict[str, Any]]:
 
 def show_cards(found: Mapping[str, Found], *names: str, trained: Mapping[str, Trained] | None = None) -> None:
     """Display the cards of these entries, those not confirmed first. Raises ValueError for an id that is none."""
-    from IPython.display import display
-
     entries = by_id("transnormer")
     for name in names:
         if name not in entries:

@@ -3,14 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transnormer_lib.analysis import seeds
 from transnormer_lib.studies.common import language_models, row_losses
 from transnormer_lib.studies.what_the_paper_leaves_out.runs import COMPARISONS, Parameters, rows, runs
-
-if TYPE_CHECKING:
-    from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.store import RunStore
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class Trained:
         return row_losses.compared(self.other, self.ours, self.bits)
 
 
-def measure(parameters: Parameters, store: "RunStore") -> dict[str, Trained]:
+def measure(parameters: Parameters, store: RunStore) -> dict[str, Trained]:
     """Train or load every run; returns the comparisons by name."""
     bits: dict[str, list[float]] = {}
     configs = runs(parameters)
