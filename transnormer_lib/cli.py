@@ -224,8 +224,7 @@ def _lengths(text: str) -> list[int]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="transnormer",
-        description="Check 'The Devil in Linear Transformer' (TransNormer) claim by claim.",
+        prog="transnormer", description="Check 'The Devil in Linear Transformer' (TransNormer) claim by claim."
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -234,12 +234,7 @@ STRUCTURED_STARTS: dict[str, Starts] = {
 
 
 def search(
-    bound: Bound,
-    sizes: Sequence[Sizes],
-    trials: int,
-    ascent_steps: int,
-    generator: Generator,
-    structured: bool = True,
+    bound: Bound, sizes: Sequence[Sizes], trials: int, ascent_steps: int, generator: Generator, structured: bool = True
 ) -> BoundCheck:
     """Try to break `bound` at each of `sizes`.
 

@@ -58,12 +58,7 @@ def state_numbers(states: ModelState, batch: int) -> int:
 
 @torch.no_grad()
 def step_costs(
-    models: Mapping[str, LanguageModel],
-    positions: Sequence[int],
-    *,
-    batch: int = 1,
-    steps: int = 16,
-    rounds: int = 5,
+    models: Mapping[str, LanguageModel], positions: Sequence[int], *, batch: int = 1, steps: int = 16, rounds: int = 5
 ) -> list[StepCost]:
     """Measure every model at every position: read ``position`` random tokens at once, then time single steps.
 

@@ -1,4 +1,4 @@
-"""Data: sources of bytes, vocabularies, batches, n-gram baselines. Imports no other package of this project.
+"""Data: sources of bytes, vocabularies, batches, n-gram baselines. Imports no other package of this project but leaves.
 
 For a language model::
 
@@ -30,7 +30,4 @@ For a classifier::
 embedded files, and the data sets that ``hub`` describes, from the data root or the Hub. ``tasks`` knows the
 classification tasks by name; ``glue``, ``lra`` and ``sentences`` (stand-ins) define them, ``listops`` and
 ``pathfinder`` generate two of them. Derived data are kept in ``cache``.
-
-Embedded data need no connection. Real data are fetched if neither the data root nor the Hub's cache has them, unless
-``HF_HUB_OFFLINE=1``.
 """

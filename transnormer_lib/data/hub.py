@@ -199,10 +199,7 @@ _ALL = (
         revision=MOVING,
         licence="not stated",
         columns=(Column("sentence", "text"), Column("label", "label", (0, 14))),
-        splits={
-            **_splits("tnews"),
-            "test": Split((_parquet("tnews", "test", 650_000),), 10_000, hidden_labels=True),
-        },
+        splits={**_splits("tnews"), "test": Split((_parquet("tnews", "test", 650_000),), 10_000, hidden_labels=True)},
     ),
 )
 DATASETS: dict[str, HubDataset] = {dataset.name: dataset for dataset in _ALL}

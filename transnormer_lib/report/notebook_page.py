@@ -16,14 +16,7 @@ from transnormer_lib.ledger.judging import Ledger, Run, counts, write_if_changed
 from transnormer_lib.ledger.values import shown
 from transnormer_lib.ledger.verdicts import FAILURES
 from transnormer_lib.report.notebooks import Notebook
-from transnormer_lib.report.pages import (
-    PageError,
-    claim_rows,
-    content_digest,
-    html_page,
-    is_current,
-    provenance_facts,
-)
+from transnormer_lib.report.pages import PageError, claim_rows, content_digest, html_page, is_current, provenance_facts
 from transnormer_lib.show.cards import claims_html
 from transnormer_lib.show.scoreboard import refill
 

@@ -121,23 +121,16 @@ def _resolve(project: Project, preset: str, notebook: str, extending: tuple[str,
             raise UserMistake(f"{where}: extends={other!r}: no such notebook{nearest(other, project.notebooks)}")
         taken = _resolve(project, preset, other, (*extending, notebook))
         values = {prefix + name: value for name, value in taken.items() if prefix + name in known} | values
-    values["scale"] = _scale(project, preset, values, where)
-    for name, value in values.items():
-        if name not in known:
-            if name == "scale":
-                continue
-            raise UserMistake(f"{where}: {name}={value!r}: no such parameter{nearest(name, known)}")
-        _check(where, name, known[name].annotation, known[name].type, value)
-        resolved[name] = value
-    return resolved
-
-
-def _scale(project: Project, preset: str, values: Mapping[str, Any], where: str) -> str:
-    """The preset's scale, which a file may repeat and not change."""
     scale = project.preset(preset).scale
-    if values.get("scale", scale) != scale:
+    if values.setdefault("scale", scale) != scale:
         raise UserMistake(f"{where}: scale={values['scale']!r}: the preset's is {scale!r}")
-    return scale
+    for name, value in values.items():
+        if name in known:
+            _check(where, name, known[name].annotation, known[name].type, value)
+            resolved[name] = value
+        elif name != "scale":
+            raise UserMistake(f"{where}: {name}={value!r}: no such parameter{nearest(name, known)}")
+    return resolved
 
 
 def changed(project: Project, notebook: str, values: Mapping[str, Any]) -> dict[str, Any]:

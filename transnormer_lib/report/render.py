@@ -26,15 +26,7 @@ from transnormer_lib.show.formulas import keep_punctuation, mathml
 from transnormer_lib.show.templating import output_styles, render
 
 _TEMPLATE = Path(__file__).parent / "templates" / "notebook.html.j2"
-_PRIORITY = [
-    "text/html",
-    "text/markdown",
-    "image/svg+xml",
-    "text/latex",
-    "image/png",
-    "image/jpeg",
-    "text/plain",
-]
+_PRIORITY = ["text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png", "image/jpeg", "text/plain"]
 
 
 @dataclass(frozen=True)

@@ -95,10 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(mistake, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(
-            "training interrupted; finished runs are kept, the unfinished one has a checkpoint",
-            file=sys.stderr,
-        )
+        print("training interrupted; finished runs are kept, the unfinished one has a checkpoint", file=sys.stderr)
         return INTERRUPTED
     except Exception as problem:
         print(f"training: {type(problem).__name__}: {' '.join(str(problem).split())}", file=sys.stderr)

@@ -23,6 +23,15 @@ def show_table(rows: "pd.DataFrame | Iterable[Mapping[str, Any]]", *, caption: s
     display({"text/html": output_styles() + html, "text/plain": f"Table: {caption}"}, raw=True)
 
 
+def show_list(sentences: Sequence[str]) -> None:
+    """Display sentences as a list; nothing if there are none. Printed text would move to the cell's first line."""
+    from IPython.display import display
+
+    if sentences:
+        html = render("show/templates/list.html.j2", sentences=sentences)
+        display({"text/html": html, "text/plain": "\n".join(sentences)}, raw=True)
+
+
 def table_html(
     rows: "pd.DataFrame | Iterable[Mapping[str, Any]]",
     *,

@@ -52,10 +52,3 @@ def runs(notebook: str, parameters: Mapping[str, Any]) -> "list[RunConfig]":
 
     study = import_module(name)  # on demand: it imports torch, and most callers ask only whether there is a study
     return study.runs(read(study.Parameters, parameters))
-
-
-def run_ids(notebook: str, parameters: Mapping[str, Any]) -> list[str]:
-    """The store's names of those runs, ``<name>-<digest>``, in the study's order."""
-    from transnormer_lib.training.store import run_id
-
-    return [run_id(config) for config in runs(notebook, parameters)]

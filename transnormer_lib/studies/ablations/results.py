@@ -13,8 +13,7 @@ from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.verdicts import VERDICTS
 from transnormer_lib.papers import tables
 from transnormer_lib.show import figures
-from transnormer_lib.show.lists import show_list
-from transnormer_lib.show.tables import show_table
+from transnormer_lib.show.tables import show_list, show_table
 from transnormer_lib.studies.ablations import figures as draw
 from transnormer_lib.studies.ablations import published as printed
 from transnormer_lib.studies.ablations import runs as study
@@ -156,15 +155,13 @@ def conclusions(table: str, bits: Bits, parameters: Parameters) -> list[str]:
     return said
 
 
-def show(
-    table: str, bits: Bits, parameters: Parameters, floors: Mapping[str, float], *, unit: str, preset: str
-) -> None:
+def show(table: str, bits: Bits, parameters: Parameters, floors: Mapping[str, float], preset: str) -> None:
     """Display the answer to one table's question, from losses ``bits`` (one value per seed by row).
 
     ``parameters`` are those of the runs, ``preset`` names their scale, ``floors`` are drawn beside them.
     """
     locus, question = tables.load("transnormer", table).locus, printed.QUESTIONS[table]
-    over = f"{len(parameters.seeds)} seeds, preset {preset}"
+    unit, over = language_models.unit(parameters), f"{len(parameters.seeds)} seeds, preset {preset}"
     by_line = losses(table, bits, parameters)
     headings = [f"{variant[-2:].upper()}, {locus}" for variant in VARIANTS]
     show_table(
@@ -190,10 +187,10 @@ def show(
     show_list(conclusions(table, bits, parameters))
 
 
-def show_controls(bits: Bits, parameters: Parameters, floors: Mapping[str, float], *, unit: str, preset: str) -> None:
+def show_controls(bits: Bits, parameters: Parameters, floors: Mapping[str, float], preset: str) -> None:
     """Display the losses of TransNormer and of the controls, and sentences that compare them."""
     mine = {row: bits[row] for row in (*VARIANTS, *parameters.controls) if row in bits}
-    over = f"{len(parameters.seeds)} seeds, preset {preset}"
+    unit, over = language_models.unit(parameters), f"{len(parameters.seeds)} seeds, preset {preset}"
     figures.show(
         common_figures.losses(mine, floors, unit=unit),
         name=f"controls-{preset}",
@@ -205,18 +202,10 @@ def show_controls(bits: Bits, parameters: Parameters, floors: Mapping[str, float
     show_list([row_losses.compared(variant, control, mine) for variant, control in pairs])
 
 
-def show_kept_controls(found: Kept) -> None:
-    """Display TransNormer and its controls from the kept runs of a larger scale."""
+def of_kept(found: Kept) -> tuple[Bits, Parameters]:
+    """The losses and parameters of the kept runs of a larger scale, as ``show`` takes them."""
     parameters = read(Parameters, found.parameters)
-    unit = language_models.unit(parameters)
-    show_controls(bits(parameters, found.runs), parameters, {}, unit=unit, preset=found.preset)
-
-
-def show_kept(table: str, found: Kept) -> None:
-    """Display the answer to one table's question from the kept runs of a larger scale."""
-    parameters = read(Parameters, found.parameters)
-    unit = language_models.unit(parameters)
-    show(table, bits(parameters, found.runs), parameters, {}, unit=unit, preset=found.preset)
+    return bits(parameters, found.runs), parameters
 
 
 def show_verdicts(found: Kept) -> None:

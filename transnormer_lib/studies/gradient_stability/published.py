@@ -21,10 +21,7 @@ def perplexities(row: str) -> dict[str, float | None] | None:
     if architecture not in _TABLE_1 or norm != "rms":
         return None
     eight = {f"norm-{kind}": number("table_8", kind, diag_layers=0) for kind in ("t1", "t2")}
-    return {
-        "Table 1": number("table_1", "ppl_val", method=_TABLE_1[architecture]),
-        "Table 8": eight.get(architecture),
-    }
+    return {"Table 1": number("table_1", "ppl_val", method=_TABLE_1[architecture]), "Table 8": eight.get(architecture)}
 
 
 def deviations(rows: Sequence[str]) -> dict[str, float]:

@@ -133,10 +133,7 @@ def table_4_tie() -> Found:
     validation, test = leads = perplexity_leads("TransNormer T2")
     return Found(
         {"T2 ahead of softmax attention in perplexity; validation, test": leads},
-        {
-            "on test they are equal": test == 0.0,
-            "on validation T2 is less than 0.1 ahead": 0.0 < validation < 0.1,
-        },
+        {"on test they are equal": test == 0.0, "on validation T2 is less than 0.1 ahead": 0.0 < validation < 0.1},
     )
 
 
