@@ -24,7 +24,7 @@ from transnormer_lib.choices import EpsPlacement
 def magnitude_weights(s: Tensor) -> Tensor:
     """|s_ij| / Σ_k |s_ik| over the last dimension; a row of zeros stays zero.
 
-    The paper draws weights of NormAttention (Figure 2) without defining them. Its scores may be negative and
+    The paper plots weights of NormAttention (Figure 2) without defining them. Its scores may be negative and
     nothing divides them by their sum, so this project shows the share of each key in the total magnitude.
     """
     magnitude = s.abs()

@@ -9,7 +9,7 @@ The rules:
 - ``ordering``: reproduced or not reproduced at or above ``decided_at``; trend or no trend below it. The 95% interval
   of the differences paired by seed must exclude zero in the claimed direction.
 - ``not run``, with the reason: nothing was measured, there are too few seeds, or a theorem or property was measured
-  below its ``decided_at``; these two have no weaker verdict.
+  below its ``decided_at``, where neither has a weaker verdict.
 
 A number that is not finite never succeeds.
 """
@@ -44,7 +44,7 @@ class Judgement:
 
 
 def at_least(scale: str, decided_at: str) -> bool:
-    """Whether ``scale`` may decide what is ``decided_at``. Raises ValueError for an unknown scale."""
+    """Whether ``scale`` is at or above ``decided_at``. Raises ValueError for an unknown scale."""
     check_choice("scale", scale, SCALES)
     check_choice("decided_at", decided_at, SCALES)
     return SCALES.index(scale) >= SCALES.index(decided_at)

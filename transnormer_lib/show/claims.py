@@ -1,4 +1,4 @@
-"""Claims as a notebook shows them: what a cell measured appears below it when the cell has ended.
+"""Shows claims in a notebook: what a cell measured appears below it when the cell ends.
 
 ``Claims`` is ``ledger.measurements.Measurements`` with a display. The output carries the measurements as JSON, so the
 executed notebook is the record that the ledger reads.
@@ -29,7 +29,7 @@ class Claims(Measurements):
         return recorded
 
     def _display(self) -> None:
-        """Runs at the end of the cell, also of one that raised an exception; then waits for the next measurement."""
+        """Runs when a cell ends, even by an exception, and unregisters itself until the next measurement."""
         from IPython.display import display
 
         ipython_shell().events.unregister("post_execute", self._display)

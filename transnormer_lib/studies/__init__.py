@@ -1,10 +1,10 @@
-"""One folder per study: which runs it needs, what print says, what the runs say, its figures and its claims.
+"""One folder per study: the runs it needs, what the paper printed, what the runs show, its figures and its claims.
 
-A study has the name of its notebook without the number (``06_glue`` → ``studies/glue``), and is found by it. Files,
-each only where the study needs it:
+A study is found by its name, which is its notebook's without the number (``06_glue`` → ``studies/glue``). It has those
+of these files that it needs:
 
 - ``runs.py``      ``Parameters``, the typed parameters of the notebook, and ``runs(parameters) -> list[RunConfig]``;
-- ``published.py`` what the printed tables and sentences say by themselves;
+- ``published.py`` what follows from the printed tables and sentences alone;
 - ``results.py``   what the runs say;
 - ``figures.py``   its figures;
 - ``claims.yaml``  its claims.

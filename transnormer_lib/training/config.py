@@ -144,8 +144,8 @@ class RunConfig:
     head: ClassifierHead | None = None  # classifiers only
     start_from: "RunConfig | None" = None  # the run whose weights, except the head's, this run starts from
     evaluations: int = 1  # number of validations, evenly spaced, the last one at the end
-    validation_windows: int = 64  # a language model's: sequences per validation, spread evenly over the split
-    evaluation_examples: int | None = None  # a classifier's: most examples per evaluation; None: the whole split
+    validation_windows: int = 64  # language models: sequences per validation, spread evenly over the split
+    evaluation_examples: int | None = None  # classifiers: most examples per evaluation; None: the whole split
     evaluation_part: EvaluationPart = "spread"  # "moving": other examples each time, as in Skyformer's harness
     waypoints: tuple[int, ...] = ()  # further steps after which to validate; 0: before the first step
     # Further splits, such as "test", evaluated once with the kept weights; a classifier's are read as a whole.
@@ -213,7 +213,7 @@ class RunConfig:
             ours, theirs = getattr(self.model, item.name), getattr(start.model, item.name)
             if item.name not in _NOT_IN_BACKBONE and ours != theirs:
                 raise ValueError(f"start_from.model.{item.name}={theirs!r}: must equal the model's, {ours!r}")
-        # Embedding tables of one size may be for different tokens. Only a BPE vocabulary depends on its corpus.
+        # Embedding tables of equal size may hold different vocabularies. Only a BPE vocabulary depends on its corpus.
         for name in ("vocabulary", "corpus") if self.data.vocabulary.startswith("bpe-") else ("vocabulary",):
             ours, theirs = getattr(self.data, name), getattr(start.data, name)
             if ours != theirs:
@@ -231,7 +231,7 @@ class RunConfig:
     def identity(self) -> dict[str, Any]:
         """What distinguishes a run from others, as plain values.
 
-        Without the bands, which change nothing in a run, and without ``start_from``, which has an identity of its own.
+        Leaves out the bands, which do not affect training, and ``start_from``, which has its own identity.
         """
         return {name: value for name, value in asdict(self).items() if name not in ("bands", "start_from")}
 

@@ -5,12 +5,12 @@ them, ``gradients.safetensors``. The digest (:func:`run_id`) covers
 
 - the config,
 - the fingerprint of the data,
-- the code that the trainer imports, without comments and docstrings, so that rewording costs no training, and without
-  the mechanisms that the model does not have,
+- the code that the trainer imports, except the mechanisms that the model does not use; comments and docstrings do
+  not count, so rewording them retrains nothing,
 - the digest of the run that it starts from, if any.
 
-A folder gets its name when it is complete. Until then ``.partial-<name>-<digest>/`` holds the newest checkpoint, from
-which the next attempt resumes; other code, data or config has another digest and never resumes from it. A run that
+A run is moved to its folder when it is complete. Until then ``.partial-<name>-<digest>/`` holds its newest checkpoint,
+and the next attempt resumes from it. If code, data or config change, so does the digest, and the checkpoint is not used. A run that
 stopped outside a band leaves its record beside that checkpoint.
 """
 
@@ -149,7 +149,7 @@ def _code(mechanisms: frozenset[str]) -> str:
         return {kind.__module__ for name in names for kind in attention.classes(name)}
 
     every = modules(attention.names())
-    # What the mechanisms import of others, but not through the package, which imports all.
+    # Other mechanisms' modules that these import directly; the package itself imports all of them.
     used = every & set(closure(modules(mechanisms), without=[attention.__name__]))
     # Without the code that makes a classification task: the task's fingerprint covers its every token and label.
     return code_digest(trainer.__name__, without=[*(every - used), tasks.__name__])
@@ -197,8 +197,8 @@ class RunStore:
         return Run(path, from_plain(RunConfig, json.loads((path / "config.json").read_text())), record)
 
     def get(self, config: RunConfig, tracker: Any = None) -> Run:
-        """The stored run of this config. If there is none, it is trained, from its last checkpoint if there is one,
-        and before it the run that it starts from.
+        """The stored run of this config. If there is none, it is trained, or resumed from its last checkpoint. The run
+        that it starts from is trained first.
 
         Raises :class:`RunFailed` if that run did not finish. A run that stops outside a band is returned with a record
         and no model. A stored run outside a band of ``config`` is returned, with a line on standard error.
@@ -268,7 +268,7 @@ class RunStore:
 
     @contextmanager
     def _lock_together(self, config: RunConfig, main: bool) -> Iterator[None]:
-        """Wait until the main process holds the lock, with regular messages, so that no process times out."""
+        """Wait until the main process holds the lock; the processes exchange messages, so that none times out."""
         from accelerate.utils import broadcast_object_list
         from filelock import Timeout
 

@@ -13,8 +13,8 @@ from transnormer_lib.studies.common.measured import Measured
 
 def untrained(rows: Sequence[str], scale: str) -> str:
     """Why there are no runs of these rows: quick trains the headline rows only."""
-    reason = f"the parameters ask for no run of {' and '.join(rows)}"
-    return f"decided at night: {reason}" if scale == "quick" else reason
+    reason = f"the parameters do not train {' and '.join(rows)}"
+    return f"{reason}; the night preset does" if scale == "quick" else reason
 
 
 def ranked(bits: Mapping[str, Sequence[float]]) -> list[str]:
