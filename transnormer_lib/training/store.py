@@ -10,8 +10,8 @@ them, ``gradients.safetensors``. The digest (:func:`run_id`) covers
 - the digest of the run that it starts from, if any.
 
 A run is moved to its folder when it is complete. Until then ``.partial-<name>-<digest>/`` holds its newest checkpoint,
-and the next attempt resumes from it. If code, data or config change, so does the digest, and the checkpoint is not used. A run that
-stopped outside a band leaves its record beside that checkpoint.
+and the next attempt resumes from it. If code, data or config change, so does the digest, and the checkpoint is not
+used. A run that stopped outside a band leaves its record beside that checkpoint.
 """
 
 import hashlib
