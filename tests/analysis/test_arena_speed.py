@@ -97,16 +97,14 @@ def test_the_first_round_always_runs() -> None:
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> list[Classifier]:
     """The models that steps build."""
-    from transnormer_lib.models import classifier
-
     made: list[Classifier] = []
-    original = classifier.build_classifier
+    original = arena_speed.build_classifier
 
     def build(config: Any, seed: int) -> Classifier:
         made.append(original(config, seed))
         return made[-1]
 
-    monkeypatch.setattr(classifier, "build_classifier", build)
+    monkeypatch.setattr(arena_speed, "build_classifier", build)
     return made
 
 

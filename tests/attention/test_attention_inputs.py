@@ -19,11 +19,11 @@ def x(*shape, dtype=torch.float32, device="cpu"):
 @pytest.mark.parametrize(
     ("q", "k", "v", "mask", "error", "message"),
     [
-        (x(2, 5, 12), x(), x(), None, ValueError, "q.shape=(2, 5, 12): must have the four dimensions [B, H, N, D]"),
+        (x(2, 5, 12), x(), x(), None, ValueError, "q.shape=(2, 5, 12): must be [B, 3, N, 4], N at least 1"),
         (x(2, 5, 3, 4), x(), x(), None, ValueError, "q.shape=(2, 5, 3, 4): must be [B, 3, N, 4]"),
         (x(), x(2, 3, 5, 6), x(), None, ValueError, "k.shape=(2, 3, 5, 6): must be [B, 3, N, 4]"),
         (x(), x(), x(2, 3, 6, 4), None, ValueError, "v.shape=(2, 3, 6, 4): must equal q.shape=(2, 3, 5, 4)"),
-        (x(2, 3, 0, 4), x(), x(), None, ValueError, "q.shape=(2, 3, 0, 4): must hold at least one token"),
+        (x(2, 3, 0, 4), x(), x(), None, ValueError, "q.shape=(2, 3, 0, 4): must be [B, 3, N, 4], N at least 1"),
         (x(dtype=torch.long), x(), x(), None, TypeError, "q.dtype=torch.int64: must be a floating-point dtype"),
         (x(), x(), x(dtype=torch.half), None, TypeError, "v.dtype=torch.float16: must equal q.dtype=torch.float32"),
         (x(), x(device="meta"), x(), None, ValueError, "k.device=meta: must equal q.device=cpu"),

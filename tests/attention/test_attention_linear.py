@@ -61,6 +61,6 @@ def test_scores_are_products_of_features(phi):
     attention = make(f"unscaled-{phi}", 2, 3)
     phi_q, phi_k = attention.features(q, k)
     expected = torch.einsum("bhid,bhjd->bhij", phi_q, phi_k)
-    torch.testing.assert_close(attention.scores(q, k), expected)
-    single = attention.scores(q[0, 0], k[0, 0])  # a pair of matrices will do
+    torch.testing.assert_close(attention.attention_matrix(q, k, None), expected)
+    single = attention.attention_matrix(q[0, 0], k[0, 0], None)  # a pair of matrices will do
     torch.testing.assert_close(single, expected[0, 0])

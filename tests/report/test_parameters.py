@@ -48,7 +48,7 @@ def test_a_whole_number_serves_as_a_float(tmp_path: Path) -> None:
     ("yaml", "message"),
     [
         ("seed: [1]", "seed=[1]: no such parameter; did you mean 'seeds'?"),
-        ("qqqqqqqq: 1", "no such parameter; there is: scale, seeds"),
+        ("qqqqqqqq: 1", "no such parameter; must be one of scale, seeds"),
         ("seeds: 3", "seeds=3: must be list[int]"),
         ("seeds: ['1']", "seeds=['1']: must be list[int]"),
         ("rate: true", "rate=True: must be float"),

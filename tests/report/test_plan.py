@@ -123,7 +123,7 @@ def test_a_pair_is_two_sequences_and_the_text_says_that_they_may_be_shorter(monk
     _runs(monkeypatch, {"06": [one, two]})
     one, two = plan(Project(ROOT), "quick", ["06"], DEVICE)
     assert (one.tokens, two.tokens) == (100 * 4 * 32, 2 * 100 * 4 * 32)
-    assert "tokens, FLOPs: at most" in as_text([one, two], DEVICE, "quick")
+    assert "tokens, FLOPs: upper limits" in as_text([one, two], DEVICE, "quick")
 
 
 def test_the_command_prints_json_objects(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 def set_parameters(project: Project, changes: dict[str, Any]) -> None:
     path = project.values_path("quick", STUDY)
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
+    before = yaml.safe_load(path.read_text()) if path.exists() else {}
+    path.write_text(yaml.safe_dump(before | changes))
 
 
 def stored(project: Project) -> list[str]:

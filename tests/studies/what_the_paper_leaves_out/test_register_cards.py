@@ -86,7 +86,7 @@ def test_a_trained_comparison_stands_on_the_card() -> None:
 
 def test_an_entry_that_is_not_confirmed_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[dict[str, str]] = []
-    monkeypatch.setattr("IPython.display.display", lambda data, raw: shown.append(data))
+    monkeypatch.setattr(register_cards, "display", lambda data, raw: shown.append(data))
     show_cards({"tokenizer": GOOD, "learning-rate": BAD}, "tokenizer", "learning-rate")
     assert shown[0]["text/html"].index("entry-learning-rate") < shown[0]["text/html"].index("entry-tokenizer")
     with pytest.raises(ValueError, match="entry='tokeniser': is not in the register"):

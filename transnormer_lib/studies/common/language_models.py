@@ -124,7 +124,7 @@ def run(label: str, config: ModelConfig, seed: int, parameters: LanguageModelPar
         accumulate=parameters.accumulate,
         precision=parameters.precision,
         validation_windows=parameters.validation_windows,
-        bands=tuple(Band(int(step), low, high) for step, low, high in parameters.bands),
+        bands=tuple(Band(int(step), low, high) for step, low, high in parameters.bands if step <= parameters.steps),
     )
     return replace(whole, **fields) if fields else whole
 
