@@ -12,11 +12,10 @@ import time
 from pathlib import Path
 
 import torch
-from training_cases import classifier, config
+from training_cases import RUN_CONDITIONS, classifier, config
 
 from transnormer_lib.training.conditions import run_conditions
 from transnormer_lib.training.config import DataConfig, RunConfig
-from transnormer_lib.training.records import RUN_CONDITIONS
 from transnormer_lib.training.store import RunStore, run_id
 
 CASES: dict[str, RunConfig] = {

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from training_cases import classifier, config, fake_task
+from training_cases import RUN_CONDITIONS, classifier, config, fake_task
 
 from transnormer_lib.strict import from_plain
 from transnormer_lib.training import __main__ as command
 from transnormer_lib.training import trainer
 from transnormer_lib.training.bands import bands_of, measured
 from transnormer_lib.training.config import Band, RunConfig
-from transnormer_lib.training.records import RUN_CONDITIONS
 from transnormer_lib.training.store import RunFailed, RunStore, run_id
 from transnormer_lib.training.trainer import train
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from training_cases import config
+from training_cases import RUN_CONDITIONS, config
 
 from transnormer_lib.provenance import imports
 from transnormer_lib.training import store as store_module
 from transnormer_lib.training import trainer
 from transnormer_lib.training.config import RunConfig
-from transnormer_lib.training.records import RUN_CONDITIONS
 from transnormer_lib.training.store import RunFailed, RunStore, run_id
 
 

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from training_cases import classifier, config
+from training_cases import RUN_CONDITIONS, classifier, config
 
 from transnormer_lib.training import __main__ as command
 from transnormer_lib.training import trainer
 from transnormer_lib.training.config import RunConfig
-from transnormer_lib.training.records import RUN_CONDITIONS
 from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.trainer import train
 

@@ -15,8 +15,10 @@ from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.config import ClassifierHead
 from transnormer_lib.training import store
 from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
-from transnormer_lib.training.records import RUN_CONDITIONS
 from transnormer_lib.training.trainer import Trained
+
+# The fields in which two runs of one config on one machine may differ. All others are bit-identical.
+RUN_CONDITIONS = ("seconds", "tokens_per_second", "peak_memory", "sessions", "processes", "provenance")
 
 
 class Stop(Exception):

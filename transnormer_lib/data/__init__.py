@@ -26,8 +26,8 @@ For a classifier::
     sampler.batch(step)                                      # {"input_ids", "key_padding_mask", "targets"}
     for batch in evaluation_batches(task.splits["validation"], padding, batch_size=32): ...
 
-``batch(step)`` depends only on the seed and the step, so a run resumes at any step. ``sources`` reads all bytes:
-embedded files, and the data sets that ``hub`` describes, from the data root or the Hub. ``tasks`` knows the
-classification tasks by name; ``glue``, ``lra`` and ``sentences`` (stand-ins) define them, ``listops`` and
-``pathfinder`` generate two of them. Derived data are kept in ``cache``.
+``batch(step)`` depends only on the seed and the step, so a run resumes at any step. ``sources`` reads all bytes,
+embedded or in the data sets that ``hub`` describes. ``tasks`` knows the classification tasks by name; ``glue``, ``lra``
+and ``sentences`` (stand-ins) define them, ``listops`` and ``pathfinder`` generate two of them. ``cache`` keeps derived
+data.
 """

@@ -3,11 +3,14 @@
 Shapes: B batch, N length, D width, H heads.
 """
 
+import copy
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from transnormer_lib import attention
 from transnormer_lib.attention.norms import LayerNorm
 from transnormer_lib.models.blocks import Block, build_norm
 from transnormer_lib.models.config import ModelConfig
@@ -46,9 +49,12 @@ class Backbone(nn.Module):
 
     @torch.no_grad()
     def attention_weights(self, input_ids_BN: Tensor, key_padding_mask: Tensor | None = None) -> list[Tensor]:
-        """Per layer the attention weights [B, H, N, N], as its mechanism defines them."""
-        x, weights = self.embed(input_ids_BN), []
-        for block in self.stack():
+        """Per layer the attention weights [B, H, N, N] as its mechanism defines them, all by the reference forms."""
+        model = copy.deepcopy(self)
+        for mechanism in (m for m in model.modules() if isinstance(m, attention.Mechanism)):
+            mechanism.config = replace(mechanism.config, impl="reference")
+        x, weights = model.embed(input_ids_BN), []
+        for block in model.stack():
             weights.append(block.weights(x, key_padding_mask))
             x = block(x, key_padding_mask)
         return weights

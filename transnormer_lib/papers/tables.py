@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from transnormer_lib.checks import nearest
+from transnormer_lib.checks import check_distinct, nearest
 from transnormer_lib.papers import catalogue
 from transnormer_lib.papers.records import Record, build, read_yaml
 
@@ -38,8 +38,7 @@ class PublishedTable(Record):
     @model_validator(mode="after")
     def _consistent(self) -> "PublishedTable":
         names = [column.name for column in self.columns]
-        if len(set(names)) != len(names):
-            raise ValueError(f"columns={names!r}: must differ from each other")
+        check_distinct("columns", names)
         for row in self.rows:
             if len(row) != len(names):
                 raise ValueError(f"rows: {row!r} has {len(row)} cells for {len(names)} columns")

@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from transnormer_lib.training.divergence import Divergence
 
-# The fields in which two runs of one config on one machine may differ. All others are bit-identical.
-RUN_CONDITIONS = ("seconds", "tokens_per_second", "peak_memory", "sessions", "processes", "provenance")
-
 
 @dataclass
 class History:

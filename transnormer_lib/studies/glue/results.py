@@ -237,8 +237,7 @@ def shown_examples(data: TaskData, corpus: TextCorpus, count: int = 2) -> list[d
 
 
 def effect_of_choosing(results: Results) -> list[dict[str, Any]]:
-    """Per column the mean over all runs: at the last evaluation, at each run's best, and of the chosen learning rates;
-    of those also on the test examples, on which nothing was chosen (None without labels)."""
+    """Per column, means over all runs: last evaluation, best evaluation, chosen rate, and the chosen rate on test."""
     lines = []
     for column in results.columns:
         mine = [m for m in results.measured if m.cell.task == column.task]
