@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 def _name(notebook: str, module: str = "") -> str | None:
     """The name of the study's package, or of one of its modules; None where there is none."""
     name = f"{__name__}.{notebook[3:]}"
-    if find_spec(name) is None or not module:
-        return name if find_spec(name) else None
-    return f"{name}.{module}" if find_spec(f"{name}.{module}") else None
+    full = f"{name}.{module}" if module else name
+    return full if find_spec(name) and find_spec(full) else None
 
 
 @cache
