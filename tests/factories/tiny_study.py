@@ -1,7 +1,10 @@
 """Parameters for the tests of the language-model studies: runs that take no time."""
 
 from dataclasses import asdict
+from itertools import product
 from typing import Any
+
+import pytest
 
 from transnormer_lib.models.config import ModelConfig
 
@@ -35,6 +38,11 @@ ROWS: dict[str, Any] = {
     "seeds": [1, 0],
 }
 ATTENTION = {"attention", "attention_options"}
+
+
+with_matched_controls = pytest.mark.parametrize(
+    ("variant", "control"), list(product(("transnormer-t1", "transnormer-t2"), ("vanilla-matched", "linear-matched")))
+)
 
 
 def differing(a: ModelConfig, b: ModelConfig) -> set[str]:

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import pytest
+import report_factory
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -29,18 +30,7 @@ ALLOWED = {
 
 
 def claim(kind: str, decided_at: str = "quick", **fields: Any) -> Claim:
-    values: dict[str, Any] = {
-        "id": "a-claim",
-        "paper": "transnormer",
-        "locus": "Table 1",
-        "statement": "A statement.",
-        "kind": kind,
-        "published": 4.98 if kind == "number" else None,
-        "tolerance": 0.05 if kind == "number" else None,
-        "decided_at": decided_at,
-        "notebook": "01_gradient_theory",
-    }
-    return Claim(**{**values, **fields})
+    return report_factory.claim("a-claim", kind, report_factory.THEORY, decided_at=decided_at, **fields)
 
 
 def number(*values: float | str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A parameter is used as given or refused in one line: never ignored, never converted."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from project_factory import make_project, write_notebook
@@ -65,6 +66,58 @@ def test_a_whole_number_serves_as_a_float(tmp_path: Path) -> None:
 def test_a_mistake_is_one_line_with_name_value_and_rule(yaml: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserMistake) as caught:
         resolve(project(tmp_path, yaml), "quick", "01_a")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def extended(tmp_path: Path, ours: str, theirs: str = "{size: 7, theirs: 8}", third: str = "size: 9") -> dict[str, Any]:
+    """What ``01_a`` gets; its parameters are those of ``02_b`` and ``03_c``, ``base_size`` and ``mine``."""
+    made = make_project(
+        tmp_path, {name: ["1"] for name in ("01_a", "02_b", "03_c")}, {"01_a": ours, "02_b": theirs, "03_c": third}
+    )
+    cell = 'scale: str = "quick"  # the preset\nsize: int = 1  # shared'
+    for name, more in {"01_a": "base_size: int = 2\nmine: int = 3", "02_b": "theirs: int = 4", "03_c": ""}.items():
+        write_notebook(tmp_path / "notebooks" / f"{name}.ipynb", ["1"], parameters=f"{cell}\n{more}")
+    return resolve(made, "quick", "01_a")
+
+
+@pytest.mark.parametrize(
+    ("yaml", "size", "base_size"),
+    [
+        ("extends: 02_b", 7, 2),
+        ("{extends: 02_b, size: 5}", 5, 2),
+        ("extends: {02_b: base_}", 1, 7),
+        ("extends: {02_b: '', 03_c: base_}", 7, 9),
+        ("extends: {02_b: '', 03_c: ''}", 7, 2),
+        ("extends: {03_c: '', 02_b: ''}", 9, 2),
+    ],
+    ids=["shared", "own before shared", "prefix", "two", "first named", "first named, turned"],
+)
+def test_a_notebook_extends_another_in_the_parameters_that_both_have(
+    yaml: str, size: int, base_size: int, tmp_path: Path
+) -> None:
+    assert extended(tmp_path, yaml) == {"scale": "quick", "size": size, "base_size": base_size, "mine": 3}
+
+
+def test_a_value_is_taken_over_through_a_chain(tmp_path: Path) -> None:
+    assert extended(tmp_path, "extends: 02_b", theirs="extends: 03_c")["size"] == 9
+
+
+@pytest.mark.parametrize(
+    ("yaml", "theirs", "message"),
+    [
+        ("extends: 02_c", "", "extends='02_c': no such notebook; did you mean"),
+        ("extends: 02_b", "extends: 01_a", "extends: goes in a circle, 01_a -> 02_b -> 01_a"),
+        ("extends: 5", "", "extends=5: must be a notebook, or map notebooks to prefixes"),
+        ("extends: [02_b]", "", "extends=['02_b']: must be a notebook"),
+        ("extends: {02_b: 3}", "", "extends={'02_b': 3}: must be a notebook"),
+        ("extends: {2: base_}", "", "extends={2: 'base_'}: must be a notebook"),
+        ("extends: 02_b", "sise: 3", "params/quick/02_b.yaml: sise=3: no such parameter; did you mean 'size'?"),
+    ],
+)
+def test_a_wrong_extends_is_refused_in_one_line(yaml: str, theirs: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserMistake) as caught:
+        extended(tmp_path, yaml, theirs)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

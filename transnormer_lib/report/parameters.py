@@ -100,10 +100,11 @@ def resolve(project: Project, preset: str, notebook: str) -> dict[str, Any]:
 
     A preset's YAML says what differs from the notebook's defaults. ``extends: NN_other`` takes over the values that the
     preset gives to another notebook, for the parameters that both have; ``extends: {NN_other: base_}`` does so for the
-    parameters named with a prefix. The notebook's own values come last.
+    parameters named with a prefix. Of several notebooks the first goes before the others, the notebook's own values
+    before all.
 
     Raises :class:`UserMistake` for a name that the notebook does not have (naming the nearest), a value of the wrong
-    type, a ``scale`` that is not the preset's, and for an ``extends`` of an unknown notebook or in a circle.
+    type, a ``scale`` that is not the preset's, and an ``extends`` that is neither form, unknown or in a circle.
     """
     return _resolve(project, preset, notebook, ())
 
@@ -116,7 +117,11 @@ def _resolve(project: Project, preset: str, notebook: str, extending: tuple[str,
     resolved = {name: p.default for name, p in known.items()}
     values = dict(project.values(preset, notebook))
     extends = values.pop("extends", {})
-    for other, prefix in ({extends: ""} if isinstance(extends, str) else extends).items():
+    if isinstance(extends, str):
+        extends = {extends: ""}
+    if not (isinstance(extends, dict) and all(isinstance(part, str) for pair in extends.items() for part in pair)):
+        raise UserMistake(f"{where}: extends={extends!r}: must be a notebook, or map notebooks to prefixes")
+    for other, prefix in extends.items():
         if other not in project.notebooks:
             raise UserMistake(f"{where}: extends={other!r}: no such notebook{nearest(other, project.notebooks)}")
         taken = _resolve(project, preset, other, (*extending, notebook))

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from tiny_study import ATTENTION, LANGUAGE_MODEL, ROWS, differing
+from tiny_study import ATTENTION, LANGUAGE_MODEL, ROWS, differing, with_matched_controls
 
 from transnormer_lib.ledger import claims
 from transnormer_lib.models.architectures import published
@@ -50,8 +50,7 @@ def test_every_row_is_trained_with_every_seed() -> None:
     assert len(set(named)) == len(named) == 9 * 2
 
 
-@pytest.mark.parametrize("variant", ["transnormer-t1", "transnormer-t2"])
-@pytest.mark.parametrize("control", ["vanilla-matched", "linear-matched"])
+@with_matched_controls
 def test_a_control_differs_from_transnormer_only_in_attention(variant: str, control: str) -> None:
     ours, theirs = study.model(variant, PARAMETERS), study.model(control, PARAMETERS)
     assert differing(ours, replace(theirs, attention_dropout=0.0)) == ATTENTION

@@ -4,8 +4,18 @@ from transnormer_lib.papers import tables
 from transnormer_lib.papers.tables import Cell
 
 
-def number(table: str, column: str, **labels: Cell) -> float:
-    """The number in ``column`` of the one row with these labels: ``number("table_1", "ppl_val", method="1+elu")``."""
+def printed(table: str, column: str, **labels: Cell) -> float | None:
+    """The number in ``column`` of the one row with these labels: ``printed("table_1", "ppl_val", method="1+elu")``.
+
+    None for a dash.
+    """
     value = tables.load("transnormer", table).value(column, **labels)
-    assert isinstance(value, float)
+    return None if value is None else float(value)
+
+
+def number(table: str, column: str, **labels: Cell) -> float:
+    """:func:`printed` where the table has a number. Raises ValueError for a dash."""
+    value = printed(table, column, **labels)
+    if value is None:
+        raise ValueError(f"{table}, {column}, {labels}: no number is printed")
     return value

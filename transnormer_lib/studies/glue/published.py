@@ -9,6 +9,7 @@ from transnormer_lib.data import hub
 from transnormer_lib.data.tasks import task_definition
 from transnormer_lib.papers import tables
 from transnormer_lib.studies.bidirectional_lm.published import PUBLISHED
+from transnormer_lib.studies.common.published import printed
 from transnormer_lib.studies.glue.average import COLUMNS, glue_average
 
 # Section 5.2 says that both variants beat every competing linear method on these columns.
@@ -21,8 +22,7 @@ LINEAR = tuple(row for row in PUBLISHED if row not in (*VARIANTS, "vanilla"))
 
 def score(row: str, column: str) -> float | None:
     """What Table 5 prints for a row, by our name for it; None for "-", not converged."""
-    value = tables.load("transnormer", "table_5").value(column, method=PUBLISHED[row])
-    return None if value is None else float(value)
+    return printed("table_5", column, method=PUBLISHED[row])
 
 
 def scores(row: str) -> dict[str, float | None]:

@@ -6,6 +6,7 @@ from transnormer_lib.analysis import length_growth
 from transnormer_lib.analysis.arena_speed import PARTS, Part
 from transnormer_lib.choices import VARIANTS
 from transnormer_lib.papers import tables
+from transnormer_lib.studies.common.published import printed
 from transnormer_lib.studies.lra.published import table_6
 
 # Rows of Table 7 by our names.
@@ -30,8 +31,7 @@ _COLUMN: dict[Part, str] = {"inference": "infer", "training": "train"}
 
 def speed(row: str, length: int, part: Part) -> float | None:
     """Steps per second that Table 7 prints; None for a dash, where memory ran out."""
-    value = tables.load("transnormer", "table_7").value(f"{_COLUMN[part]}_{length // 1024}k", model=PUBLISHED[row])
-    return None if value is None else float(value)
+    return printed("table_7", f"{_COLUMN[part]}_{length // 1024}k", model=PUBLISHED[row])
 
 
 def ratio(row: str, other: str, length: int, part: Part) -> float | None:

@@ -1,4 +1,4 @@
-"""What the checks share: inputs, small models, and the paper's numbers.
+"""What the checks share: inputs, small models, and the paper's settings.
 
 Inputs are random with fixed seeds. They are float64, so that rounding cannot pass for a finding.
 """
@@ -14,7 +14,7 @@ from transnormer_lib.analysis.bound_search import Bound
 from transnormer_lib.models.architectures import architecture, published
 from transnormer_lib.models.config import Kind, ModelConfig
 from transnormer_lib.models.language_model import count_parameters
-from transnormer_lib.papers import settings, tables
+from transnormer_lib.papers import settings
 from transnormer_lib.studies.lra import recipes
 
 ROUNDING = 1e-9  # smaller differences are rounding, for float64 numbers of size 1
@@ -69,11 +69,3 @@ def arena_model(task: str, recipe: recipes.Recipe, symbols: int = 16, **changes:
 def said(source: str, model: settings.Model, name: str) -> Any:
     """The setting that the paper, or code it names, gives at ``source``."""
     return settings.said("transnormer", source, model, name)
-
-
-def value(table: str, column: str, **labels: Any) -> float:
-    """One number of the paper's tables. Raises ValueError if the cell is empty."""
-    cell = tables.load("transnormer", table).value(column, **labels)
-    if not isinstance(cell, int | float):
-        raise ValueError(f"{table}, {column}, {labels}: no number is printed")
-    return float(cell)

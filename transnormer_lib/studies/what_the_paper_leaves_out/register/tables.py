@@ -14,10 +14,11 @@ from transnormer_lib.data.text import TextCorpus
 from transnormer_lib.data.vocabulary import ByteVocabulary
 from transnormer_lib.models.language_model import build_model
 from transnormer_lib.papers import tables
+from transnormer_lib.studies.common.published import number
 from transnormer_lib.studies.glue import published as glue_published
 from transnormer_lib.studies.lra import published as arena
 from transnormer_lib.studies.what_the_paper_leaves_out.register.checks import Effect, Found, check
-from transnormer_lib.studies.what_the_paper_leaves_out.register.inputs import tiny, value
+from transnormer_lib.studies.what_the_paper_leaves_out.register.inputs import tiny
 from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
 from transnormer_lib.training.evaluation import evaluate
 
@@ -81,9 +82,9 @@ def best_linear_on_sst_2() -> Found:
 
 @check("norm-attention-alone")
 def norm_attention_alone() -> Found:
-    alone = value("table_1", "ppl_val", method="NormAttention")
-    table_8 = [value("table_8", variant, diag_layers=0, norm_layers=12) for variant in ("t1", "t2")]
-    linear = value("table_1", "ppl_val", method="1+elu")
+    alone = number("table_1", "ppl_val", method="NormAttention")
+    table_8 = [number("table_8", variant, diag_layers=0, norm_layers=12) for variant in ("t1", "t2")]
+    linear = number("table_1", "ppl_val", method="1+elu")
     return Found(
         {"Table 1, NormAttention": alone, "Table 8 without DiagAttention (T1, T2)": table_8, "Table 1, 1+elu": linear},
         {"neither value of Table 8 is Table 1's": all(abs(alone - ppl) > 0.1 for ppl in table_8)},
@@ -93,8 +94,8 @@ def norm_attention_alone() -> Found:
 
 @check("best-hybrid")
 def best_hybrid() -> Found:
-    hybrid = value("table_3", "ppl_val", early="Vanilla", late="1+elu")
-    ours = {variant: value("table_10", variant, feed_forward="GLU") for variant in ("t1", "t2")}
+    hybrid = number("table_3", "ppl_val", early="Vanilla", late="1+elu")
+    ours = {variant: number("table_10", variant, feed_forward="GLU") for variant in ("t1", "t2")}
     return Found(
         {"softmax, then 1+elu (Table 3)": hybrid, "TransNormer (Table 10)": ours},
         {"the hybrid's perplexity is lower than that of T1 and T2": hybrid < min(ours.values())},
@@ -103,9 +104,9 @@ def best_hybrid() -> Found:
 
 @check("hybrids-have-no-glu")
 def hybrids_have_no_glu() -> Found:
-    same = value("table_3", "ppl_val", early="1+elu", late="1+elu"), value("table_1", "ppl_val", method="1+elu")
-    hybrid = value("table_3", "ppl_val", early="Vanilla", late="1+elu")
-    by_part = {part: value("table_10", "t2", feed_forward=part) for part in ("FFN", "GLU")}
+    same = number("table_3", "ppl_val", early="1+elu", late="1+elu"), number("table_1", "ppl_val", method="1+elu")
+    hybrid = number("table_3", "ppl_val", early="Vanilla", late="1+elu")
+    by_part = {part: number("table_10", "t2", feed_forward=part) for part in ("FFN", "GLU")}
     return Found(
         {
             "1+elu in Table 3 and in Table 1": list(same),
@@ -125,7 +126,7 @@ def hybrids_have_no_glu() -> Found:
 def perplexity_leads(row: str) -> list[float]:
     """How far a row of Table 4 is ahead of softmax attention in perplexity: validation, test."""
     columns = ("ppl_val", "ppl_test")
-    return [round(value("table_4", c, method="Vanilla") - value("table_4", c, method=row), 2) for c in columns]
+    return [round(number("table_4", c, method="Vanilla") - number("table_4", c, method=row), 2) for c in columns]
 
 
 @check("table-4-tie")
@@ -211,7 +212,10 @@ def base_of_the_perplexity() -> Found:
 def clear_margin() -> Found:
     leads = {row: perplexity_leads(row) for row in _OURS}
     glue, lra = (
-        {row: round(value(table, "avg", **{label: row}) - value(table, "avg", **{label: vanilla}), 2) for row in _OURS}
+        {
+            row: round(number(table, "avg", **{label: row}) - number(table, "avg", **{label: vanilla}), 2)
+            for row in _OURS
+        }
         for table, label, vanilla in (("table_5", "method", "Vanilla"), ("table_6", "model", "Transformer"))
     )
     return Found(
@@ -230,7 +234,7 @@ def clear_margin() -> Found:
 
 @check("glue-selects-on-what-it-reports")
 def glue_selects() -> Found:
-    share = value("table_5", "sst2", method="Vanilla") / 100
+    share = number("table_5", "sst2", method="Vanilla") / 100
     count = glue_published.examples("sst2")
     error = glue_published.standard_error("sst2", 100 * share)
     right = np.random.default_rng(0).binomial(count, share, (20_000, 4)) / count
