@@ -116,8 +116,8 @@ def test_curves_with_equal_areas_can_differ() -> None:
     assert one.area == pytest.approx(other.area)
     assert dilution.curve_distance(one, other) == dilution.curve_distance(other, one) > 0.1
     assert dilution.curve_distance(one, one) == 0
-    assert other.early_area() == pytest.approx(other.areas[0])
-    assert other.late_area() == pytest.approx(other.areas[1])
+    assert other.half_area("early") == pytest.approx(other.areas[0])
+    assert other.half_area("late") == pytest.approx(other.areas[1])
 
 
 def test_a_model_is_measured_layer_by_layer_and_not_changed() -> None:

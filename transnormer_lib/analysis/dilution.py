@@ -13,6 +13,7 @@ Shapes: n queries, m keys, P levels; leading dimensions (batch, heads, layers) a
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -147,13 +148,10 @@ class Locality:
         """Area under the model's mean curve."""
         return float(self.areas.mean())
 
-    def early_area(self) -> float:
-        """:attr:`area` over the first half of the layers, the paper's early stage."""
-        return float(self.areas[: max(len(self.areas) // 2, 1)].mean())
-
-    def late_area(self) -> float:
-        """:attr:`area` over the second half of the layers."""
-        return float(self.areas[len(self.areas) // 2 :].mean())
+    def half_area(self, half: Literal["early", "late"]) -> float:
+        """:attr:`area` over the first or the second half of the layers, the paper's early and late stage."""
+        middle = len(self.areas) // 2
+        return float((self.areas[: max(middle, 1)] if half == "early" else self.areas[middle:]).mean())
 
 
 def model_locality(model: torch.nn.Module, input_ids_BN: Tensor) -> Locality:

@@ -1,7 +1,8 @@
 """From a claim and a measurement to a verdict: pure functions, the only place that judges.
 
 A measurement is the JSON object that ``measurements`` records; infinities are the strings ``"inf"`` and ``"-inf"``.
-The rules:
+A claim's ``decided_at`` is the smallest scale that may decide it. An ordering may have a floor, the score of a simple
+model, such as a bigram, that the better row must beat. The rules:
 
 - ``theorem``: verified or refuted.
 - ``property``: reproduced or not reproduced.

@@ -9,6 +9,7 @@ from transnormer_lib.data import hub, sources, tasks, wikitext
 from transnormer_lib.data.faults import DataFault, DataUnavailable
 from transnormer_lib.data.vocabulary import ByteVocabulary
 from transnormer_lib.project import Project
+from transnormer_lib.report.pages import size_text
 from transnormer_lib.report.parameters import resolve
 
 _EMBEDDED = {"wikipedia": "CC BY-SA 3.0 and GFDL", "mnist-5k": "CC BY-SA 3.0"}
@@ -80,8 +81,8 @@ def listing(rows: Sequence[Entry], heading: str) -> str:
         unpinned = " (not pinned; the first read is recorded)" if row.revision == hub.MOVING else ""
         digest = f"  sha256 {row.fingerprint[:16]}" if row.fingerprint else ""
         lines.append(
-            f"{row.place or 'absent':10} {_label(row):{width}} {_size(row.bytes):>9}  {row.licence}{revision}{unpinned}"
-            f"{digest}{'  for ' + ', '.join(row.needed_by) if row.needed_by else ''}"
+            f"{row.place or 'absent':10} {_label(row):{width}} {size_text(row.bytes):>9}  {row.licence}{revision}"
+            f"{unpinned}{digest}{'  for ' + ', '.join(row.needed_by) if row.needed_by else ''}"
         )
     lines += [f"{name}: {note}" for name, note in dict.fromkeys((row.name, row.note) for row in rows if row.note)]
     lacking = [row for row in rows if row.reason]
@@ -210,11 +211,3 @@ def _words(value: Any) -> Iterator[str]:
 
 def _label(row: Entry) -> str:
     return f"{row.name} {row.split}".strip()
-
-
-def _size(count: int) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}"
-        count = round(count / 1000)
-    return f"{count:.0f} GB"

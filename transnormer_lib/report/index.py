@@ -28,7 +28,7 @@ from transnormer_lib.report.pages import (
     date_text,
     html_page,
     is_current,
-    memory_text,
+    size_text,
 )
 
 # Shown on the scoreboard even if zero.
@@ -244,7 +244,7 @@ def _run_facts(records: Sequence[Mapping[str, Any]], notebooks: int) -> list[tup
     if seconds:
         facts.append(("time", f"{sum(seconds) / 60:.1f} minutes over all notebooks"))
     if memory:
-        facts.append(("largest memory", str(memory_text(max(memory)))))
+        facts.append(("largest memory", str(size_text(max(memory)))))
     started = sorted(str(p["started"]) for p in provenances if p.get("started"))
     if started:
         facts.append(("last run", str(date_text(started[-1]))))

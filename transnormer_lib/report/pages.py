@@ -133,7 +133,7 @@ def provenance_facts(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("commit", commit_text(found)),
         ("started", date_text(found.get("started"))),
         ("took", None if found.get("wall_seconds") is None else f"{found['wall_seconds']:.0f} s"),
-        ("peak memory", memory_text(found.get("peak_memory_bytes"))),
+        ("peak memory", size_text(found.get("peak_memory_bytes"))),
         ("python", found.get("python") or (found.get("versions") or {}).get("python")),
         ("device", found.get("device")),
         ("seeds", None if found.get("seeds") is None else shown(found["seeds"])),
@@ -160,8 +160,10 @@ def date_text(moment: Any) -> str | None:
         return str(moment)
 
 
-def memory_text(size: Any) -> str | None:
-    """Bytes as GB or MB."""
+def size_text(size: Any) -> str | None:
+    """Bytes in GB, MB or kB; None if ``size`` is no number."""
     if not isinstance(size, int | float):
         return None
-    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+    if size >= 1e9:
+        return f"{size / 1e9:.2f} GB"
+    return f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"

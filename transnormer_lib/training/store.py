@@ -4,14 +4,14 @@
 them, ``gradients.safetensors``. The digest (:func:`run_id`) covers
 
 - the config,
-- the fingerprint of the data,
+- the fingerprint of the data, a hash of its content,
 - the code that the trainer imports, except the mechanisms that the model does not use; comments and docstrings do
   not count, so rewording them retrains nothing,
 - the digest of the run that it starts from, if any.
 
 A run is moved to its folder when it is complete. Until then ``.partial-<name>-<digest>/`` holds its newest checkpoint,
 and the next attempt resumes from it. If code, data or config change, so does the digest, and the checkpoint is not
-used. A run that stopped outside a band leaves its record beside that checkpoint.
+used. A run that stopped outside a band (the losses expected at a step) leaves its record beside that checkpoint.
 """
 
 import hashlib

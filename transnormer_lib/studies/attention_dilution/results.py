@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -126,10 +126,12 @@ def layer_areas(measured: Sequence[MeasuredAttention]) -> pd.DataFrame:
     )
 
 
-def half_areas(measured: Sequence[MeasuredAttention], half: str, state: str = "trained") -> dict[str, list[float]]:
+Half = Literal["early", "late"]
+
+
+def half_areas(measured: Sequence[MeasuredAttention], half: Half, state: str = "trained") -> dict[str, list[float]]:
     """The area over the ``early`` or the ``late`` half of each row's layers, in the order of the seeds."""
-    found = by_row(measured, state)
-    return {row: [getattr(one, f"{half}_area")() for one in localities] for row, localities in found.items()}
+    return {row: [one.half_area(half) for one in found] for row, found in by_row(measured, state).items()}
 
 
 def conclusions(

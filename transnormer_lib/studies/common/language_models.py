@@ -102,7 +102,7 @@ def model(name: str, parameters: LanguageModelParameters, **fields: Any) -> Mode
 def run(label: str, config: ModelConfig, seed: int, parameters: LanguageModelParameters, **fields: Any) -> RunConfig:
     """One training run of ``config`` with the notebook's data, optimiser and steps, named ``TASK-LABEL-seedN``."""
     whole = RunConfig(
-        name=run_name(label, seed, parameters),
+        name=f"{parameters.task}-{label.replace('+', '-')}-seed{seed}",
         model=config,
         data=DataConfig(
             corpus=parameters.corpus,
@@ -132,11 +132,6 @@ def run(label: str, config: ModelConfig, seed: int, parameters: LanguageModelPar
 def waypoints(shares: Iterable[float], steps: int) -> tuple[int, ...]:
     """The steps at these shares of the training, without the last step, which is always measured."""
     return tuple(sorted({round(steps * share) for share in shares} - {steps}))
-
-
-def run_name(label: str, seed: int, parameters: LanguageModelParameters) -> str:
-    """The name of a run, which is part of its identity."""
-    return f"{parameters.task}-{label.replace('+', '-')}-seed{seed}"
 
 
 def grid(labels: Iterable[str], seeds: Iterable[int]) -> list[tuple[str, int]]:

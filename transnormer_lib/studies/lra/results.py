@@ -16,7 +16,7 @@ from transnormer_lib.studies.lra import recipes
 from transnormer_lib.studies.lra.published import PUBLISHED, TASKS
 from transnormer_lib.studies.lra.runs import Parameters, data, places, recipe_parameters, run, runs, setting
 from transnormer_lib.training.setup import parameters_of
-from transnormer_lib.training.store import Run, RunStore
+from transnormer_lib.training.store import RunStore
 
 
 @dataclass(frozen=True)
@@ -88,15 +88,11 @@ def measure(parameters: Parameters, store: RunStore) -> Results:
     for (task, row, seed), config in zip(places(parameters), runs(parameters), strict=True):
         if task not in absent:
             made = store.get(config)
-            validation, test = _accuracies(made)
+            done = made.record["status"] == "finished"
+            validation = 100.0 * made.validation["accuracy"] if done else -math.inf
+            test = 100.0 * made.record["at_end"]["test"]["accuracy"] if done else -math.inf
             measured.append(TestedRun(row, seed, validation, made, task, test))
     return Results(tuple(measured), absent)
-
-
-def _accuracies(made: Run) -> tuple[float, float]:
-    if made.record["status"] != "finished":
-        return -math.inf, -math.inf
-    return 100.0 * made.validation["accuracy"], 100.0 * made.record["at_end"]["test"]["accuracy"]
 
 
 def shortcuts(task: TaskData) -> dict[str, float]:
