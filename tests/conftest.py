@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,10 @@ else:
 if "PYTEST_XDIST_WORKER" in os.environ:
     # A worker has one core. With a thread on every core in each of them, tensors of a few numbers wait for each other.
     torch.set_num_threads(1)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # `nohup make test &` ignores Ctrl-C in this process and all that it starts; the tests send it on purpose.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if not torch.cuda.is_available():
     # Without a GPU Triton's interpreter runs the kernels. Triton reads this once, when it is first imported.

@@ -212,6 +212,37 @@ def _data(options: argparse.Namespace) -> int:
     return 0
 
 
+def _runs(options: argparse.Namespace) -> int:
+    import json
+
+    if (options.what == "list") == (options.name is not None):
+        raise _mistake("run: show and generate need a run's name or folder, and list takes none")
+    from transnormer_lib.report import runs
+    from transnormer_lib.training.store import RunStore
+    from transnormer_lib.training.stored_run import RunDamaged, RunFailed
+
+    store = RunStore(options.store)
+    if options.what == "list":
+        found = runs.entries(store)
+        print(json.dumps(found, indent=1) if options.json else runs.table(found))
+        return 0
+    try:
+        run = store.load(options.name)
+        if options.what == "show":
+            print(json.dumps(run.record, indent=1) if options.json else runs.shown(run))
+            return 0
+        from transnormer_lib.models.generation import Sampling
+
+        sampling = Sampling(temperature=options.temperature, top_p=options.top_p)
+        print(options.prompt + run.generate(options.prompt, options.tokens, sampling, options.seed))
+    except (RunDamaged, RunFailed) as problem:
+        print(f"transnormer: {problem}", file=sys.stderr)
+        return 1
+    except ValueError as mistake:
+        raise _mistake(str(mistake)) from mistake
+    return 0
+
+
 def _mistake(line: str) -> ValueError:
     from transnormer_lib.project import UserMistake
 
@@ -283,6 +314,18 @@ def _parser() -> argparse.ArgumentParser:
         "--accept", action="store_true", help="check: record the fingerprints of files changed on purpose"
     )
     data.set_defaults(run=_data)
+
+    runs = commands.add_parser("runs", help="the trained runs: list them, show one, let one write text")
+    runs.add_argument("what", choices=("list", "show", "generate"))
+    runs.add_argument("name", nargs="?", metavar="RUN", help="a run's folder or name")
+    runs.add_argument("--store", type=Path, help="the runs (default: $TRANSNORMER_RUNS or runs/)")
+    runs.add_argument("--json", action="store_true", help="list, show: as JSON")
+    runs.add_argument("--prompt", default="The ", metavar="TEXT", help="generate: the text to continue")
+    runs.add_argument("--tokens", type=_positive, default=200, help="generate: how many to write (default: 200)")
+    runs.add_argument("--temperature", type=float, default=0.8, help="generate: 0 writes the likeliest (default: 0.8)")
+    runs.add_argument("--top-p", type=float, default=0.95, help="generate: draw from the likeliest with this share")
+    runs.add_argument("--seed", type=int, default=0, help="generate: another seed, another text")
+    runs.set_defaults(run=_runs)
 
     sweep = commands.add_parser(
         "sweep",

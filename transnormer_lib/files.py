@@ -1,8 +1,10 @@
-"""Writes files completely or not at all."""
+"""Files that are written completely or not at all, and JSON that may be damaged."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 
@@ -30,3 +32,12 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_text(path: Path, content: str) -> None:
     """Write ``content`` to ``path`` in UTF-8, completely or not at all."""
     write_bytes(path, content.encode("utf-8"))
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON file; None if the file is missing or holds anything else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

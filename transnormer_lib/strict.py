@@ -1,10 +1,11 @@
-"""Config dataclasses from plain values (YAML, JSON); unknown fields and wrong types are refused.
+"""Config dataclasses from plain values (YAML, JSON), where unknown fields and wrong types are refused, and back.
 
 Config classes are standard-library dataclasses, so the core needs no pydantic.
 """
 
 import json
 from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -13,7 +14,7 @@ T = TypeVar("T")
 def from_plain(config: type[T], values: Mapping[str, Any]) -> T:
     """``config(**values)`` with every field checked.
 
-    Raises ``ValueError`` in one line, ``field=value: rule``, for the first mistake.
+    Raises ``ValueError`` in one line with every mistake, ``field=value: rule``.
     """
     from pydantic import TypeAdapter, ValidationError
 
@@ -21,9 +22,39 @@ def from_plain(config: type[T], values: Mapping[str, Any]) -> T:
         # Pydantic's JSON mode accepts lists for tuples and mappings for dataclasses, and is strict otherwise.
         return TypeAdapter(config).validate_json(json.dumps(values), strict=True)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        # The config's own checks name the field already.
-        prefix = f"{where}: " if first["type"] == "value_error" else f"{where}={first['input']!r}: "
-        raise ValueError((prefix if where else "") + message) from None
+        raise ValueError("; ".join(map(_line, error.errors()))) from None
+
+
+def _line(mistake: Mapping[str, Any]) -> str:
+    where, message = ".".join(map(str, mistake["loc"])), mistake["msg"].removeprefix("Value error, ")
+    if mistake["type"] == "missing":
+        return f"{where}: is missing"
+    # The config's own checks name the field already.
+    prefix = f"{where}: " if mistake["type"] == "value_error" else f"{where}={mistake['input']!r}: "
+    return (prefix if where else "") + message
+
+
+def differing(config: Any) -> Any:
+    """The fields of a config that differ from their defaults, and so on in the configs that it holds."""
+    if not is_dataclass(config):
+        return config
+    found = {}
+    for item in fields(config):
+        default = item.default_factory() if item.default_factory is not MISSING else item.default
+        if (value := getattr(config, item.name)) != default:
+            found[item.name] = differing(value)
+    return found
+
+
+def check_type(name: str, value: Any, kind: Any, written: str = "") -> None:
+    """Refuse a value that is not of the type ``kind``, ``written`` so by its author.
+
+    Nothing is converted, but a whole number may be given for a float.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        TypeAdapter(kind).validate_python(value, strict=True)
+    except ValidationError as error:
+        written = written or (kind.__name__ if isinstance(kind, type) else str(kind))
+        raise ValueError(f"{name}={value!r}: must be {written} ({error.errors()[0]['msg']})") from None

@@ -73,6 +73,20 @@ def test_a_step_within_the_limits_has_seconds_and_peak_memory() -> None:
     assert found.peak_bytes == pytest.approx(40 * MB, abs=4 * MB)
 
 
+def pieces(megabytes: int) -> list[bytes]:
+    """So much memory in pieces too small to be returned to the system one by one."""
+    return [b"x" * (MB // 16) for _ in range(16 * megabytes)]
+
+
+@linux
+def test_the_peak_includes_memory_that_the_process_had_freed_before() -> None:
+    held = pieces(150)
+    del held[:-1]  # the last piece keeps the heap from shrinking by itself
+    found = measure(lambda: lambda: len(pieces(40)), LIMITS)
+    assert len(held) == 1
+    assert found.peak_bytes == pytest.approx(40 * MB, rel=0.05)
+
+
 @linux
 def test_the_peak_excludes_what_the_process_held_before() -> None:
     held = b"x" * (80 * MB)  # in the parent, so in the fork too

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from transnormer_lib.attention import AttentionBlock, about, build, config_class, is_recurrent, names
+from transnormer_lib.attention import AttentionBlock, about, blockwise, build, config_class, is_recurrent, names
 
 each = pytest.mark.parametrize("name", names())
 each_causal = pytest.mark.parametrize("name", CAUSAL)
@@ -176,6 +176,33 @@ def test_half_precision_neither_overflows_nor_drifts(name, causal, dtype, scale)
     allowed = 2 * unavoidable + 2 * eps * exact.norm() + 2 * smallest * exact.numel() ** 0.5
     error = (actual - exact).norm()
     assert error <= allowed, f"error {error:.2g}, allowed {allowed:.2g}"
+
+
+@each_form
+@pytest.mark.parametrize("products", [True, False], ids=["bf16-products", "no-bf16-products"])
+def test_the_backward_pass_may_run_inside_autocast(name, causal, products, monkeypatch):
+    monkeypatch.setattr(blockwise, "_BFLOAT16_PRODUCTS", products)
+    mechanism, n = make(name, 7, torch.float32, causal=causal, impl="chunked", max_length=150), 150
+    own = torch.float32 if isinstance(mechanism, AttentionBlock) else torch.bfloat16
+    inside, outside = ([t.requires_grad_() for t in draw(name, 1, n, 7, 1.0, own)] for _ in range(2))
+    w = torch.randn(inside[0].shape, generator=torch.Generator().manual_seed(1))
+    with torch.autocast("cpu", torch.bfloat16):
+        (mechanism(*inside).float() * w).sum().backward()
+        loss = (mechanism(*outside).float() * w).sum()
+    loss.backward()
+    for one, other in zip(inside, outside, strict=True):
+        assert one.grad.dtype == own
+        assert (one.grad - other.grad).norm() <= 0.05 * other.grad.norm()
+
+
+@each_form
+@each_impl
+def test_an_empty_batch_has_an_empty_output_and_gradient(name, causal, impl):
+    mechanism, x = make(name, 8, causal=causal, impl=impl), [t.requires_grad_() for t in draw(name, 0, 17, 8)]
+    o = mechanism(*x)
+    o.sum().backward()
+    assert o.shape == x[0].shape
+    assert all(t.grad is not None and t.grad.shape == t.shape for t in x)
 
 
 @each_form

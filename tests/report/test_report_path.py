@@ -1,5 +1,6 @@
 """From parameters to the published index: each failure costs only itself, and nothing runs twice."""
 
+import contextlib
 import html
 import json
 import os
@@ -137,6 +138,30 @@ def test_ctrl_c_ends_everything_and_still_publishes(tmp_path: Path) -> None:
         os.kill(int(pid_file.read_text()), 0)
 
 
+def _is_alive(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return "Z" not in subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout
+    return False
+
+
+@slow
+def test_nothing_outlives_a_killed_report_and_the_next_one_runs(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pids"
+    once = f"import os, pathlib, time\nfirst = not (file := pathlib.Path({str(pid_file)!r})).exists()"
+    write = "if first:\n    file.write_text(f'{os.getpid()} {os.getppid()}')\n    time.sleep(100)"
+    project = make_project(tmp_path, {"01_a": [once, write], "02_b": ["size"]})
+    process = subprocess.Popen([*COMMAND[:-1], "1", "--root", str(tmp_path)], stdout=subprocess.DEVNULL)
+    _wait_until(lambda: pid_file.exists() and pid_file.read_text() != "")
+    pids = [int(pid) for pid in pid_file.read_text().split()]  # the kernel and the guard
+    snakemake = subprocess.run(["ps", "-o", "ppid=", "-p", str(pids[1])], capture_output=True, text=True).stdout
+    process.kill()
+    process.wait()
+    again = report(project)
+    assert again.returncode == 0, again.stderr
+    assert [pid for pid in [*pids, int(snakemake)] if _is_alive(pid)] == []
+
+
 def _wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -180,7 +205,7 @@ STUDY = {"01_a": [*map(Named, "xyz")], "02_b": [*map(Named, "zyw")]}
 def test_each_run_that_the_store_lacks_is_trained_by_one_share_and_all_who_need_it_wait(
     stored: str, runs: list[list[str]], waits: dict[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transnormer_lib.training import store
+    from transnormer_lib.training import identity, store
 
     project = make_project(tmp_path, {name: ["1"] for name in STUDY})
     preset = tmp_path / "params" / "quick" / "preset.yaml"
@@ -189,7 +214,7 @@ def test_each_run_that_the_store_lacks_is_trained_by_one_share_and_all_who_need_
     monkeypatch.setattr(studies, "runs", lambda notebook, parameters: STUDY[notebook])
     found = SimpleNamespace(find=lambda run: run if run in stored else None)
     monkeypatch.setattr(store, "RunStore", lambda: found)
-    monkeypatch.setattr(store, "run_id", lambda run: run)
+    monkeypatch.setattr(identity, "run_id", lambda run: run)
     jobs = [Job(name, "digest", None) for name in STUDY]
     cut, waiting = pipeline.shares(project, "quick", jobs)
     assert [[f"{notebook}:{number}" for notebook, number in share.runs] for share in cut.values()] == runs
@@ -201,7 +226,7 @@ def test_a_run_without_data_keeps_no_other_from_being_trained_beforehand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transnormer_lib.data.faults import DataUnavailable
-    from transnormer_lib.training import store
+    from transnormer_lib.training import identity, store
 
     def find(run: str) -> None:
         if run == "x":
@@ -211,7 +236,7 @@ def test_a_run_without_data_keeps_no_other_from_being_trained_beforehand(
     monkeypatch.setattr(studies, "has_study", lambda notebook: True)
     monkeypatch.setattr(studies, "runs", lambda notebook, parameters: STUDY[notebook])
     monkeypatch.setattr(store, "RunStore", lambda: SimpleNamespace(find=find))
-    monkeypatch.setattr(store, "run_id", lambda run: run)
+    monkeypatch.setattr(identity, "run_id", lambda run: run)
     cut, _ = pipeline.shares(project, "quick", [Job("01_a", "digest", None)])
     assert [run for share in cut.values() for run in share.runs] == [("01_a", 1), ("01_a", 2)]
 
@@ -229,13 +254,13 @@ def test_a_run_without_data_keeps_no_other_from_being_trained_beforehand(
 def test_a_share_comes_after_that_which_makes_what_its_runs_start_from(
     study: list[str], stored: str, expected: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transnormer_lib.training import store
+    from transnormer_lib.training import identity, store
 
     project = make_project(tmp_path, {"01_a": ["1"]})
     monkeypatch.setattr(studies, "has_study", lambda notebook: True)
     monkeypatch.setattr(studies, "runs", lambda notebook, parameters: [*map(Named, study)])
     monkeypatch.setattr(store, "RunStore", lambda: SimpleNamespace(find=lambda run: run if run in [*stored] else None))
-    monkeypatch.setattr(store, "run_id", lambda run: str(run))
+    monkeypatch.setattr(identity, "run_id", lambda run: str(run))
     cut, _ = pipeline.shares(project, "quick", [Job("01_a", "digest", None)])
     assert [([number for _, number in share.runs], share.after) for share in cut.values()] == expected
 

@@ -16,7 +16,8 @@ from training_cases import RUN_CONDITIONS, classifier, config
 
 from transnormer_lib.training.conditions import run_conditions
 from transnormer_lib.training.config import DataConfig, RunConfig
-from transnormer_lib.training.store import RunStore, run_id
+from transnormer_lib.training.identity import run_id
+from transnormer_lib.training.store import RunStore
 
 CASES: dict[str, RunConfig] = {
     "causal": config(steps=12, evaluations=3, waypoints=(0, 5), gradients="norms"),

@@ -14,7 +14,9 @@ from transnormer_lib.training import __main__ as command
 from transnormer_lib.training import trainer
 from transnormer_lib.training.bands import bands_of, measured
 from transnormer_lib.training.config import Band, RunConfig
-from transnormer_lib.training.store import RunFailed, RunStore, run_id
+from transnormer_lib.training.identity import run_id
+from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.stored_run import RunFailed
 from transnormer_lib.training.trainer import train
 
 FAR = Band(4, 0.0, 0.1)  # no model has such a loss after four steps

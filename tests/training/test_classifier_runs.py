@@ -17,8 +17,9 @@ from transnormer_lib.training import trainer
 from transnormer_lib.training.checkpoints import Checkpoints
 from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig, steps_of
 from transnormer_lib.training.evaluation import evaluate, labelled_batches
+from transnormer_lib.training.identity import run_id
 from transnormer_lib.training.metrics import scores
-from transnormer_lib.training.store import RunStore, run_id
+from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.trainer import train
 
 CPU = torch.device("cpu")

@@ -15,7 +15,8 @@ from transnormer_lib.training import trainer
 from transnormer_lib.training.config import OptimizerConfig, RunRefused
 from transnormer_lib.training.evaluation import evaluate
 from transnormer_lib.training.setup import build
-from transnormer_lib.training.store import RunFailed, RunStore
+from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.stored_run import RunFailed
 from transnormer_lib.training.trainer import train
 
 

@@ -12,16 +12,18 @@ import pytest
 import torch
 from training_cases import Stop, config, same
 
-from transnormer_lib.training import trainer
+from transnormer_lib.training import numbers, trainer
 from transnormer_lib.training.checkpoints import Checkpoints
-from transnormer_lib.training.store import RunStore, run_id
+from transnormer_lib.training.identity import run_id
+from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.trainer import Trained, train
 
 
 @pytest.mark.slow
 def test_runs_killed_at_twenty_random_moments_end_bit_identical_to_undisturbed_ones(tmp_path: Path) -> None:
     script = Path(__file__).with_name("kill_points.py")
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
+    factories = Path(__file__).parents[1] / "factories"
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1", "PYTHONPATH": str(factories)}
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, env=environment, timeout=200
     )
@@ -140,9 +142,21 @@ def test_an_interruption_leaves_a_checkpoint_of_its_step(
     assert same(resumed, plain)
 
 
-def test_a_checkpoint_of_other_code_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from transnormer_lib.training import store
+def test_an_ignored_signal_does_not_interrupt_a_run(tmp_path: Path) -> None:
+    def interrupt(step: int, _loss: float) -> None:
+        if step == 5:
+            signal.raise_signal(signal.SIGINT)
 
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert same(train(config(), interrupt, Checkpoints(tmp_path)), train(config()))
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_checkpoint_of_other_arithmetic_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(self: Any, *_: Any) -> None:
         raise Stop
 
@@ -152,7 +166,7 @@ def test_a_checkpoint_of_other_code_is_not_used(tmp_path: Path, monkeypatch: pyt
             RunStore(tmp_path, checkpoint_seconds=0.0).get(config())
     assert (tmp_path / f".partial-{run_id(config())}" / "checkpoints").exists()
     with monkeypatch.context() as patched:
-        patched.setattr(store, "_code", lambda mechanisms: "changed")
+        patched.setattr(numbers, "TRAINING", numbers.TRAINING + 1)
         assert RunStore(tmp_path).get(config()).record["sessions"] == 1
     assert RunStore(tmp_path).get(config()).record["sessions"] == 2
 

@@ -10,8 +10,10 @@ from training_cases import classifier, config, fake_task
 
 from transnormer_lib.training import trainer
 from transnormer_lib.training.config import OptimizerConfig
+from transnormer_lib.training.identity import run_id
 from transnormer_lib.training.setup import build
-from transnormer_lib.training.store import RunFailed, RunStore, run_id
+from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.stored_run import RunFailed
 
 BASE = config("transnormer-t2", "masked")
 

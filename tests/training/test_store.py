@@ -1,7 +1,6 @@
 """Properties of the trainer and the store: equal configs give equal bits; no half-written run is ever returned."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,11 @@ import pytest
 import torch
 from training_cases import RUN_CONDITIONS, config
 
-from transnormer_lib.provenance import imports
 from transnormer_lib.training import store as store_module
 from transnormer_lib.training import trainer
-from transnormer_lib.training.config import RunConfig
-from transnormer_lib.training.store import RunFailed, RunStore, run_id
+from transnormer_lib.training.identity import run_id
+from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.stored_run import RunFailed
 
 
 def _lasting(record: dict[str, Any]) -> dict[str, Any]:
@@ -80,56 +79,6 @@ def test_a_stored_run_is_loaded_and_gives_back_its_weights(tmp_path: Path, monke
     monkeypatch.undo()
     expected = trainer.train(config()).model
     assert all(torch.equal(a, b) for a, b in zip(loaded.model().parameters(), expected.parameters(), strict=True))
-
-
-CHANGES: dict[str, Callable[[RunConfig], RunConfig]] = {
-    "seed": lambda c: replace(c, seed=5),
-    "steps": lambda c: replace(c, steps=9),
-    "model": lambda c: replace(c, model=replace(c.model, dropout=0.0)),
-    "data": lambda c: replace(c, data=replace(c.data, batch_size=6)),
-    "optimizer": lambda c: replace(c, optimizer=replace(c.optimizer, learning_rate=2e-2)),
-}
-
-
-@pytest.mark.parametrize("field", CHANGES)
-def test_any_change_of_the_config_is_another_run(field: str) -> None:
-    assert run_id(CHANGES[field](config())) != run_id(config())
-    assert run_id(config()) == run_id(config())
-
-
-@pytest.mark.parametrize("what", ["_code", "_data_fingerprint"])
-def test_other_code_or_other_data_is_another_run(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = run_id(config())
-    monkeypatch.setattr(store_module, what, lambda *_: "changed")
-    assert run_id(config()) != before
-
-
-@pytest.mark.parametrize(
-    ("edited", "row", "another"),
-    [
-        ("attention.softmax", "vanilla", True),
-        ("attention.softmax", "linear", False),
-        ("attention.norm", "transnormer-t2", True),
-        ("attention.norm", "vanilla", False),
-        ("attention.landmarks", "nystromformer", True),
-        ("attention.landmarks", "transnormer-t2", False),
-        ("attention.interface", "vanilla", True),
-        ("training.trainer", "linear", True),
-    ],
-)
-def test_an_edited_mechanism_changes_the_runs_that_use_it(
-    edited: str, row: str, another: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = config(row, "masked")  # some have no causal form
-    before = run_id(run)
-    written = imports.path_of(f"transnormer_lib.{edited}").read_text()
-    plain = imports._bare
-    monkeypatch.setattr(imports, "_bare", lambda source: plain(source) + ("edited" if source == written else ""))
-    store_module._code.cache_clear()
-    try:
-        assert (run_id(run) != before) is another
-    finally:
-        store_module._code.cache_clear()
 
 
 @pytest.mark.parametrize("moment", ["save_model", "train"])

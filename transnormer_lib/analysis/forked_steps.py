@@ -125,6 +125,7 @@ def measure(make: Callable[[], Step], limits: Limits) -> Round:
     for any other error, with its traceback, and for any other signal, with its name. The child dies with its parent,
     even if the parent is killed.
     """
+    _return_freed_memory()
     with piped_process("fork", _child, make, limits, os.getpid()) as (pipe, process):
         try:
             return _listen(pipe, limits, process.pid or 0)
@@ -203,6 +204,12 @@ def _status() -> dict[str, int]:
     lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
     pairs = [line.split(":") for line in lines if line.endswith(" kB")]
     return {name: 1024 * int(value.split()[0]) for name, value in pairs}
+
+
+def _return_freed_memory() -> None:
+    # A child would fill its parent's freed heap first, without growing, and its peak would read too low.
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc has it
+        trim(0)
 
 
 def _limit_memory(more: int) -> None:

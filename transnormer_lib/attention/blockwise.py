@@ -22,6 +22,7 @@ Shapes: B batch, H heads, N length, D of q and k, E of v, T tokens of a block, C
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, Literal
 
 import torch
@@ -84,6 +85,8 @@ def _blocks(b: int, h: int, n: int, d: int, chunk_size: int) -> Iterator[tuple[s
 
     A last, shorter chunk is its own block.
     """
+    if not b * n:
+        return
     chunk_size, room = min(chunk_size, n), _BLOCK_NUMBERS * torch.get_num_threads()
     rows = min(b, max(1, room // (h * chunk_size * d)))
     tokens = chunk_size * max(1, room // (rows * h * chunk_size * d))
@@ -150,8 +153,22 @@ def _add_product(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return torch.baddbmm(x, a, b, out=x)
 
 
+def _without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``operand_dtype`` chooses the dtypes; autocast would change those of some products and not of others."""
+
+    @wraps(function)
+    def run(*arguments: Any) -> Any:
+        if not torch.is_autocast_enabled("cpu"):
+            return function(*arguments)
+        with torch.autocast("cpu", enabled=False):
+            return function(*arguments)
+
+    return run
+
+
 class _Blockwise(torch.autograd.Function):
     @staticmethod
+    @_without_autocast
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, product: Product, plain: Plain
     ) -> Tensor:
@@ -192,6 +209,7 @@ class _Blockwise(torch.autograd.Function):
         return o
 
     @staticmethod
+    @_without_autocast
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, mask, o, kept, *states = ctx.saved_tensors
         (g,) = gradients

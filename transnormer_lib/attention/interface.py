@@ -185,6 +185,8 @@ class Attention(Mechanism):
         Raises ValueError or TypeError if shapes, dtypes, devices or the mask do not fit.
         """
         check_inputs(self.config, q, k, v, key_padding_mask)
+        if not q.numel():
+            return q + k + v  # as empty as the output, and with its gradients
         impl = self.resolve_impl(q.device, q.dtype)
         with without_autocast(q.device.type):
             if impl == "triton":

@@ -1,14 +1,13 @@
-"""The text corpora by name: the embedded Wikipedia articles and WikiText-103.
+"""The text corpora by name: the embedded Wikipedia articles, WikiText-103, and texts of one's own (``own_text``).
 
 ``load_text_corpus("wikipedia", "bytes")`` takes well under a second once the cache is warm.
 """
 
 from functools import lru_cache
 
-from transnormer_lib.checks import check_choice
-from transnormer_lib.data import wikipedia, wikitext
+from transnormer_lib.data import own_text, wikipedia, wikitext
 from transnormer_lib.data.text import TextCorpus, build_corpus
-from transnormer_lib.data.vocabulary import Vocabulary, bpe_pieces, vocabulary_size
+from transnormer_lib.data.vocabulary import ByteVocabulary, Vocabulary, bpe_pieces, vocabulary_size
 
 CORPORA = ("wikipedia", wikitext.NAME)
 
@@ -17,15 +16,17 @@ CORPORA = ("wikipedia", wikitext.NAME)
 def load_text_corpus(name: str = "wikipedia", vocabulary: str = "bytes") -> TextCorpus:
     """The corpus ``name`` in the tokens of ``vocabulary``: ``bytes``, or ``bpe-N``, learned from train.
 
-    ``wikitext-103`` also has ``wikitext-103-words`` and ``gpt2-bpe``; its tokens are mapped files (``wikitext``).
+    ``name`` is one of :data:`CORPORA`, the path of a text, or a data set of the Hub (``own_text``). ``wikitext-103``
+    also has ``wikitext-103-words`` and ``gpt2-bpe``; its tokens are mapped files (``wikitext``).
 
     Raises ValueError for an unknown corpus or vocabulary, DataUnavailable if the corpus is not on this machine and
     cannot be fetched, DataFault if one of its files is damaged or has changed.
     """
-    check_choice("name", name, CORPORA)
     if name == wikitext.NAME:
         return wikitext.load(vocabulary)
     bpe_pieces(vocabulary)  # refuses a wrong name before the work begins
+    if name not in CORPORA:
+        return build_corpus(name, own_text.documents(name), vocabulary, "own text", own_text.SPLIT_RULE)
     articles, source = wikipedia.load_articles()
     documents = {
         split: [f"{article.title}\n\n{article.text}\n\n\n" for article in members]
@@ -35,7 +36,9 @@ def load_text_corpus(name: str = "wikipedia", vocabulary: str = "bytes") -> Text
 
 
 def load_vocabulary(name: str, vocabulary: str) -> Vocabulary:
-    """``load_text_corpus(name, vocabulary).vocabulary``, without tokenising WikiText-103. Raises the same errors."""
+    """``load_text_corpus(name, vocabulary).vocabulary``, without reading more text than it needs; the same errors."""
+    if vocabulary == ByteVocabulary.name:
+        return ByteVocabulary()
     if name == wikitext.NAME:
         return wikitext.vocabulary(vocabulary)
     return load_text_corpus(name, vocabulary).vocabulary

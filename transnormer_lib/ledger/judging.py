@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from transnormer_lib.files import write_text
+from transnormer_lib.files import read_object, write_text
 from transnormer_lib.ledger.claims import Claim, by_id
 from transnormer_lib.ledger.measurements import MIME
 from transnormer_lib.ledger.verdicts import VERDICTS, Judgement, judge
@@ -50,26 +50,32 @@ def last_run(report_dir: Path, notebook: str) -> Run:
     path = report_dir / "records" / f"{notebook}.json"
     if not path.exists():
         return Run(notebook, "not run", NEVER_RUN, None)
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        status, error = record["status"], record["error"]
-    except (ValueError, KeyError, TypeError) as fault:
-        return Run(notebook, "failed", f"its record cannot be read: {type(fault).__name__}: {fault}", None)
+    record = read_object(path)
+    if record is None or not {"status", "error", "provenance"} <= record.keys():
+        return Run(notebook, "failed", "its record cannot be read", None)
+    status, error = record["status"], record["error"]
     executed = (report_dir if status == "ok" else report_dir / "failed") / f"{notebook}.ipynb"
-    if executed.exists():
+    if executed_notebook(executed) is not None:
         return Run(notebook, status, error, executed, record)
     if status == "ok":
-        status, error = "failed", "its executed notebook is missing"
+        status, error = "failed", f"its executed notebook is {'damaged' if executed.exists() else 'missing'}"
     return Run(notebook, status, error, None, record)
+
+
+def executed_notebook(path: Path) -> dict[str, Any] | None:
+    """The JSON of an executed notebook; None if the file is missing or is no notebook."""
+    found = read_object(path) or {}
+    cells = found.get("cells")
+    whole = isinstance(cells, list) and all(isinstance(c, dict) and {"cell_type", "source"} <= c.keys() for c in cells)
+    return found if whole else None
 
 
 def measurements(executed: Path) -> list[dict[str, Any]]:
     """The measurements in an executed notebook, in order. Raises LedgerError if it cannot be read."""
-    try:
-        cells = json.loads(executed.read_text(encoding="utf-8"))["cells"]
-    except (ValueError, KeyError, TypeError) as fault:
-        raise LedgerError(f"{executed.name} is not a notebook: {fault}") from None
-    outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", ())]
+    notebook = executed_notebook(executed)
+    if notebook is None:
+        raise LedgerError(f"{executed.name} is not a notebook")
+    outputs = [output.get("data", {}) for cell in notebook["cells"] for output in cell.get("outputs", ())]
     lists = [data[MIME] for data in outputs if MIME in data]
     if not all(isinstance(found, list) for found in lists):
         raise LedgerError(f"{executed.name}: an output's measurements are not a list; run the notebook again")

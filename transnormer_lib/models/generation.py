@@ -103,6 +103,25 @@ def generate(
         model.train(was_training)
 
 
+def continued(
+    model: LanguageModel, prompts: Sequence[Tensor], tokens: int, sampling: Sampling | None = None, seed: int = 0
+) -> list[Tensor]:
+    """Continue prompts of equal length by ``tokens`` tokens each, however many; returns the new ids.
+
+    A model has no positions beyond its longest sequence. When that is full, the end of the text, as long as the prompt,
+    becomes the prompt of the next one. Raises the errors of :func:`generate`.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    length = len(prompts[0])
+    room = max(model.config.max_length - length + 1, 1)
+    texts = list(prompts)
+    for start in range(0, tokens, room):
+        contexts = [text[-length:] for text in texts]
+        pieces = generate(model, contexts, min(room, tokens - start), sampling=sampling, generator=generator)
+        texts = [torch.cat(pair) for pair in zip(texts, pieces, strict=True)]
+    return [text[length:] for text in texts]
+
+
 def _check(model: LanguageModel, prompts: Sequence[Tensor], max_new_tokens: int) -> None:
     check_count("max_new_tokens", max_new_tokens, least=0)
     if not prompts:

@@ -126,7 +126,9 @@ def width_for(config: ModelConfig, parameters: float) -> int:
     return max(round((parameters - one) / (two - one)) + 1, 1)
 
 
-def count_parameters(config: ModelConfig) -> int:
-    """Number of trainable parameters, counted on the meta device without allocating; tied weights count once."""
+def count_parameters(model: ModelConfig | Backbone) -> int:
+    """Number of trainable parameters; tied weights count once. Those of a config are counted without allocating."""
+    if isinstance(model, Backbone):
+        return model.parameter_count()
     with torch.device("meta"):
-        return LanguageModel(config).parameter_count()
+        return LanguageModel(model).parameter_count()

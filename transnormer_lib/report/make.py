@@ -1,11 +1,11 @@
 """``make report``: run the stale notebooks, then build ledger, pages and index even if some of them failed."""
 
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
+from transnormer_lib.ledger.judging import executed_notebook
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake
 from transnormer_lib.report.pipeline import is_current, plan, run
 from transnormer_lib.report.progress import say
@@ -80,12 +80,6 @@ def _refresh_prose(project: Project, preset: str) -> None:
     """Copy edited prose into the executed notebooks whose code is unchanged."""
     for notebook in project.notebooks:
         path = project.report_dir(preset) / f"{notebook}.ipynb"
-        if not path.exists():
-            continue
-        try:
-            executed = json.loads(path.read_text())
-            source = json.loads(project.notebook_path(notebook).read_text())
-        except ValueError:  # not a notebook, which was reported before
-            continue
-        if refresh_markdown(source, executed):
+        executed, source = executed_notebook(path), executed_notebook(project.notebook_path(notebook))
+        if executed and source and refresh_markdown(source, executed):
             write_json(path, executed)

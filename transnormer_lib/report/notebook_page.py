@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from transnormer_lib.ledger.claims import Claim, by_id
-from transnormer_lib.ledger.judging import Ledger, Run, counts, write_if_changed
+from transnormer_lib.ledger.judging import Ledger, Run, counts, executed_notebook, write_if_changed
 from transnormer_lib.ledger.values import shown
 from transnormer_lib.ledger.verdicts import FAILURES
 from transnormer_lib.report.notebooks import Notebook
@@ -68,13 +68,8 @@ def write_notebook_page(
 
 def _content(notebook: Notebook, run: Run) -> dict[str, Any]:
     """The executed notebook, or the one without results if there is none that can be read."""
-    if run.executed is None:
-        return copy.deepcopy(notebook.source)
-    try:
-        executed = json.loads(run.executed.read_text(encoding="utf-8"))
-        return {**executed, "cells": executed["cells"]}
-    except (ValueError, KeyError, TypeError):  # the ledger names the problem, and the banner shows it
-        return copy.deepcopy(notebook.source)
+    executed = None if run.executed is None else executed_notebook(run.executed)
+    return executed or copy.deepcopy(notebook.source)
 
 
 def _banner(run: Run, problem: str | None, claims: Sequence[Claim], ledger: Ledger, last_good: str | None) -> Any:

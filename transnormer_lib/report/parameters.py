@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from transnormer_lib.checks import nearest
 from transnormer_lib.project import Project, UserMistake
+from transnormer_lib.strict import check_type
 
 _TYPES: dict[str, Any] = {
     "bool": bool,
@@ -70,13 +71,10 @@ def parse(source: str, notebook: str) -> list[Parameter]:
 
 
 def _check(notebook: str, name: str, annotation: str, kind: Any, value: Any) -> None:
-    from pydantic import TypeAdapter, ValidationError
-
     try:
-        # Strict: nothing is converted, but for a whole number where a float is meant.
-        TypeAdapter(kind).validate_python(value, strict=True)
-    except ValidationError as error:
-        raise UserMistake(f"{notebook}: {name}={value!r}: must be {annotation} ({error.errors()[0]['msg']})") from None
+        check_type(name, value, kind, annotation)
+    except ValueError as mistake:
+        raise UserMistake(f"{notebook}: {mistake}") from None
 
 
 def declared(project: Project, notebook: str) -> list[Parameter]:

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
 
+from transnormer_lib.ledger.judging import executed_notebook
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake
 from transnormer_lib.report.records import Outcome, read_record, write_json, write_record
 from transnormer_lib.report.signals import undisturbed
@@ -49,8 +50,9 @@ def plan(project: Project, preset: str, notebooks: Sequence[str]) -> list[Job]:
 def is_current(project: Project, preset: str, job: Job) -> bool:
     """Whether the job's notebook was executed without an error under its present digest."""
     record = read_record(project, preset, job.notebook) or {}
-    executed = project.report_dir(preset) / f"{job.notebook}.ipynb"
-    return record.get("status") == "ok" and record.get("digest") == job.digest and executed.exists()
+    if record.get("status") != "ok" or record.get("digest") != job.digest:
+        return False
+    return executed_notebook(project.report_dir(preset) / f"{job.notebook}.ipynb") is not None
 
 
 @dataclass(frozen=True)
@@ -117,15 +119,15 @@ def _missing(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[st
     """The runs that the store lacks, by their names there."""
     from transnormer_lib import studies
     from transnormer_lib.report.parameters import resolve
+    from transnormer_lib.training.identity import run_id
+    from transnormer_lib.training.store import RunStore
 
     found: dict[str, _Lacking] = {}
     for job in jobs:
         if job.mistake or not studies.has_study(job.notebook):
             continue
         try:
-            from transnormer_lib.training import store as runs
-
-            store = runs.RunStore()
+            store = RunStore()
             configs = studies.runs(job.notebook, resolve(project, preset_name, job.notebook))
         except Exception:  # a value out of range: the notebook meets the same error and reports it
             continue
@@ -134,8 +136,8 @@ def _missing(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[st
                 if store.find(config) is None:
                     start = config.start_from
                     lacks_start = start is not None and store.find(start) is None
-                    lacking = _Lacking([], runs.run_id(start) if start is not None and lacks_start else None)
-                    found.setdefault(runs.run_id(config), lacking).places.append((job.notebook, number))
+                    lacking = _Lacking([], run_id(start) if start is not None and lacks_start else None)
+                    found.setdefault(run_id(config), lacking).places.append((job.notebook, number))
     return found
 
 
@@ -182,9 +184,10 @@ def _snakemake(project: Project, preset: str, stale: Sequence[Job], cores: int, 
 
 def snakemake(project: Project, plan_file: Path, target: str, cores: int, extra: Sequence[str], log_file: Path) -> int:
     """Make a target of the Snakefile; returns the exit code. An interruption ends its jobs and is raised again."""
-    command = [sys.executable, "-m", "snakemake", target, "--snakefile", str(project.root / "Snakefile")]
-    command += ["--directory", str(project.root), "--configfile", str(plan_file), "--cores", str(cores)]
-    command += ["--keep-going", "--rerun-triggers", "params", "--rerun-incomplete", "--nolock"]
+    command = [sys.executable, "-m", "transnormer_lib.report.workflow", str(os.getpid()), f"{log_file}.lock"]
+    command += [target, "--snakefile", str(project.root / "Snakefile"), "--directory", str(project.root)]
+    command += ["--configfile", str(plan_file), "--cores", str(cores), "--keep-going"]
+    command += ["--rerun-triggers", "params", "--rerun-incomplete", "--nolock"]
     if "--executor" not in extra:
         command += ["--resources", "gpu=1"]  # jobs on one machine take turns
     command += ["--quiet", "all", *extra]

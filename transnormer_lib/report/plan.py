@@ -139,7 +139,7 @@ def _with_starts(configs: "Sequence[RunConfig]") -> "dict[str, RunConfig]":
 
 def _is_stored(config: "RunConfig", store: Path) -> bool:
     """Whether the store has this run from the present code, with the data that its record names."""
-    from transnormer_lib.training.store import run_id
+    from transnormer_lib.training.identity import run_id
 
     sources = {run.data.source for run in config.chain()}
     for record in store.glob(f"{config.name}-*/record.json"):

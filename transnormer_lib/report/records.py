@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from transnormer_lib.files import write_text
+from transnormer_lib.files import read_object, write_text
 from transnormer_lib.project import Project
 
 # "no data": stopped at real data that this machine does not have
@@ -20,10 +20,7 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_record(project: Project, preset: str, notebook: str) -> dict[str, Any] | None:
     """The record, or None if there is none that can be read."""
-    try:
-        return json.loads((project.report_dir(preset) / "records" / f"{notebook}.json").read_text())
-    except (OSError, ValueError):
-        return None
+    return read_object(project.report_dir(preset) / "records" / f"{notebook}.json")
 
 
 @dataclass

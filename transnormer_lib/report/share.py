@@ -55,7 +55,7 @@ def _made(store: "RunStore", config: "RunConfig", tracker: str | None) -> tuple[
     from transnormer_lib.data.faults import DataFault, DataUnavailable
     from transnormer_lib.training.bands import explain
     from transnormer_lib.training.config import RunRefused
-    from transnormer_lib.training.store import RunFailed
+    from transnormer_lib.training.stored_run import RunFailed
 
     try:
         record = store.get(config, tracker).record

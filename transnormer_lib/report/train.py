@@ -41,7 +41,7 @@ class MissingData:
     def identity(self, config: "RunConfig") -> str | None:
         """The run's name in the store; None, and noted here, if its data cannot be read."""
         from transnormer_lib.data.faults import DataFault, DataUnavailable
-        from transnormer_lib.training.store import run_id
+        from transnormer_lib.training.identity import run_id
 
         try:
             return run_id(config)

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from markupsafe import Markup
+
 from transnormer_lib.show.templating import output_styles, render
 
 if TYPE_CHECKING:
@@ -130,7 +132,7 @@ def by_mechanism(names: Iterable[str]) -> dict[str, Any]:
 class Shown(NamedTuple):
     """A figure as it is displayed: ``html`` is the figure element, ``svg`` the drawing."""
 
-    html: str
+    html: Markup
     svg: str
 
 
@@ -158,7 +160,7 @@ def element(fig: "Figure", *, caption: str, alt: str, name: str) -> Shown:
     svg = adaptive_svg(fig)
     source = base64.b64encode(svg.encode()).decode("ascii")
     fields = {"name": name, "alt": alt, "caption": caption, "size": _pixels(svg), "source": source}
-    return Shown(str(render("show/templates/figure.html.j2", **fields)), svg)
+    return Shown(render("show/templates/figure.html.j2", **fields), svg)
 
 
 def adaptive_svg(fig: "Figure") -> str:

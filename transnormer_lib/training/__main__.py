@@ -12,24 +12,29 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.strict import from_plain
-from transnormer_lib.training.config import RunConfig, RunRefused
+from transnormer_lib.training.config import DataConfig, RunConfig, RunRefused
 
 if TYPE_CHECKING:
     from transnormer_lib.training.store import RunStore
 
 
 def read_config(path: Path) -> RunConfig:
-    """The config in a YAML file; raises ValueError in one line for a file that does not hold one."""
+    """The config in a YAML file; raises ValueError in one line for a file that does not hold one.
+
+    A ``model`` with the field ``architecture`` is that of ``models.architectures.architecture`` with the other fields;
+    kind, vocabulary size and longest sequence follow from ``data`` unless they are given.
+    """
     import yaml
 
     try:
         values: Any = yaml.safe_load(path.read_text())
         if isinstance(values, dict):
-            return from_plain(RunConfig, values)
+            return from_plain(RunConfig, _with_architecture(values))
         reason = f"must hold a mapping of a run's fields, not {type(values).__name__}"
     except OSError as problem:
         reason = str(problem.strerror)
@@ -38,6 +43,23 @@ def read_config(path: Path) -> RunConfig:
     except ValueError as problem:
         reason = str(problem)
     raise ValueError(f"{path}: {reason}")
+
+
+def _with_architecture(values: dict[str, Any]) -> dict[str, Any]:
+    from transnormer_lib.data.corpora import corpus_vocabulary_size
+    from transnormer_lib.models.architectures import architecture
+
+    model = values.get("model")
+    if not isinstance(model, dict) or "architecture" not in model:
+        return values
+    data = from_plain(DataConfig, values.get("data", {}))
+    given: dict[str, Any] = {"kind": "decoder" if data.task == "causal" else "encoder", "max_length": data.length}
+    given |= {name: value for name, value in model.items() if name != "architecture"}
+    given.setdefault("vocab_size", corpus_vocabulary_size(data.corpus, data.vocabulary))
+    try:
+        return values | {"model": asdict(architecture(model["architecture"], **given))}
+    except TypeError as mistake:  # a field that is missing or unknown
+        raise ValueError(f"model: {str(mistake).removeprefix('architecture() ')}") from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _train(options: argparse.Namespace) -> int:
     from transnormer_lib.data.faults import DataUnavailable
     from transnormer_lib.training.bands import explain
-    from transnormer_lib.training.store import RunFailed
+    from transnormer_lib.training.stored_run import RunFailed
 
     try:
         config, store = _checked(options)
@@ -94,8 +116,9 @@ def _train(options: argparse.Namespace) -> int:
 
 def _checked(options: argparse.Namespace) -> "tuple[RunConfig, RunStore]":
     """The run and the store, checked before training for every mistake that a YAML can hold; raises RunRefused."""
+    from transnormer_lib.training.identity import run_id
     from transnormer_lib.training.setup import parameters_of
-    from transnormer_lib.training.store import RunStore, run_id
+    from transnormer_lib.training.store import RunStore
 
     try:
         config = read_config(options.config)

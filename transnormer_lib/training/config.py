@@ -7,13 +7,14 @@ that cannot change the result, such as how often a checkpoint is written, are no
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any, Literal
 
 from transnormer_lib.checks import check_choice, check_count, check_distinct, check_not_negative, check_positive
 from transnormer_lib.data.masking import MaskingConfig
 from transnormer_lib.models.config import ClassifierHead, ModelConfig
+from transnormer_lib.strict import differing
 
 Task = Literal["causal", "masked", "classify"]
 Schedule = Literal["constant", "linear", "cosine", "inverse-sqrt", "onecycle"]
@@ -229,11 +230,11 @@ class RunConfig:
         return (*(self.start_from.chain() if self.start_from else ()), self)
 
     def identity(self) -> dict[str, Any]:
-        """What distinguishes a run from others, as plain values.
+        """What distinguishes a run from others, as plain values: the fields that differ from their defaults.
 
         Leaves out the bands, which do not affect training, and ``start_from``, which has its own identity.
         """
-        return {name: value for name, value in asdict(self).items() if name not in ("bands", "start_from")}
+        return {name: value for name, value in differing(self).items() if name not in ("bands", "start_from")}
 
 
 def steps_of(epochs: float, examples: int, batch_size: int) -> int:

@@ -9,8 +9,9 @@ from typing import Any
 class Interruption:
     """In a ``with`` block: holds the first SIGINT or SIGTERM back until :meth:`deliver` or the end of the block.
 
-    A second signal is delivered at once. Python handles signals in the main thread only; in other threads, and where
-    not ``enabled``, this does nothing.
+    A second signal is delivered at once. A signal that the process ignores, as SIGINT under ``nohup … &``, stays
+    ignored. Python handles signals in the main thread only; in other threads, and where not ``enabled``, this does
+    nothing.
     """
 
     def __init__(self, enabled: bool) -> None:
@@ -21,7 +22,8 @@ class Interruption:
     def __enter__(self) -> "Interruption":
         if self.enabled:
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._previous[number] = signal.signal(number, self._catch)
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._previous[number] = signal.signal(number, self._catch)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,99 +1,37 @@
 """The store of runs: an identical run is loaded, a new one is trained and kept.
 
-``runs/<name>-<digest>/`` holds ``config.json``, ``record.json``, ``model.safetensors`` and, if the config asks for
-them, ``gradients.safetensors``. The digest (:func:`run_id`) covers
+``runs/<name>-<digest>/`` holds a complete run (``training.stored_run``), under the name that ``training.identity``
+gives it. Until it is complete, ``.partial-<name>-<digest>/`` holds its newest checkpoint, and the next attempt resumes
+from it. A run that stopped outside a band (the losses expected at a step) leaves its record beside that checkpoint.
 
-- the config,
-- the fingerprint of the data, a hash of its content,
-- the code that the trainer imports, except the mechanisms that the model does not use; comments and docstrings do
-  not count, so rewording them retrains nothing,
-- the digest of the run that it starts from, if any.
-
-A run is moved to its folder when it is complete. Until then ``.partial-<name>-<digest>/`` holds its newest checkpoint,
-and the next attempt resumes from it. If code, data or config change, so does the digest, and the checkpoint is not
-used. A run that stopped outside a band (the losses expected at a step) leaves its record beside that checkpoint.
+A run is checked before it is used. One that is damaged is named on standard error, moved to
+``.damaged-<name>-<digest>/`` and trained again.
 """
 
-import hashlib
-import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from transnormer_lib.files import write_text
-from transnormer_lib.strict import from_plain
-from transnormer_lib.training import bands
+from transnormer_lib.training import bands, numbers
 from transnormer_lib.training.conditions import run_conditions
-from transnormer_lib.training.config import DataConfig, RunConfig
+from transnormer_lib.training.config import RunConfig
 from transnormer_lib.training.devices import launched_processes
-
-if TYPE_CHECKING:
-    from transnormer_lib.training.gradient_statistics import GradientStatistics
+from transnormer_lib.training.identity import run_id
+from transnormer_lib.training.stored_run import (
+    Run,
+    RunDamaged,
+    RunFailed,
+    read_run,
+    rewrite_record,
+    write_record,
+    write_run,
+)
 
 _WAIT = 60.0  # seconds between messages of processes that wait for a lock together
-
-
-class RunFailed(RuntimeError):
-    """A stored run did not finish; the message names the run and what its record says."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run on disk."""
-
-    path: Path
-    config: RunConfig
-    record: dict[str, Any]
-
-    @property
-    def weights(self) -> Path:
-        """The file with the kept weights."""
-        return self.path / "model.safetensors"
-
-    def model(self) -> Any:
-        """The trained ``LanguageModel`` or ``Classifier``, in evaluation mode.
-
-        Raises :class:`RunFailed` for a run that stopped outside a band and so has a checkpoint but no model.
-        """
-        from safetensors.torch import load_model
-
-        from transnormer_lib.training.setup import build
-
-        if self.record["status"] == "outside-band":
-            raise self.failure()
-        model = build(self.config)
-        load_model(model, str(self.weights))  # refuses missing and unexpected names
-        return model.eval()
-
-    @property
-    def validation(self) -> dict[str, float]:
-        """The validation result of the kept weights; raises :class:`RunFailed` for a run that did not finish."""
-        if self.record["status"] != "finished":
-            raise self.failure()
-        step = self.record["kept_step"]
-        return next(result for result in self.record["validation"] if result["step"] == step)
-
-    def gradients(self) -> "GradientStatistics":
-        """The statistics of the gradients; raises ValueError for a run whose config did not ask for them."""
-        from transnormer_lib.training.gradient_statistics import GradientStatistics
-
-        if self.config.gradients == "none":
-            raise ValueError(f"gradients='none': run {self.path.name} recorded no gradients; set gradients='norms'")
-        stored = self.record["gradients"]
-        return GradientStatistics.load(self.path / "gradients.safetensors", stored["names"], stored["counted"])
-
-    def failure(self, context: str = "") -> RunFailed:
-        """The error that says why the run did not finish, after ``context``."""
-        line = f"{context}run {self.path.name}: {self.record['status']} after {self.record['steps']} steps"
-        if self.record["status"] == "outside-band":
-            line += f": {bands.explain(self.record['outside'])}"
-        return RunFailed(line)
 
 
 def default_root() -> Path:
@@ -119,60 +57,6 @@ def _default_check_bands() -> bool:
     return text == "1"
 
 
-def run_id(config: RunConfig, data: Mapping[str, str] | None = None) -> str:
-    """``<name>-<digest>``: equal for equal config, data and code.
-
-    ``data`` holds fingerprints by ``DataConfig.source``, as a record does; those it lacks are computed.
-    """
-    content = {
-        "config": config.identity(),
-        "data": (data or {}).get(config.data.source) or _fingerprint(config.data),
-        "code": _code(frozenset(config.model.mechanisms)),
-        "start_from": None if config.start_from is None else run_id(config.start_from, data),
-    }
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-    return f"{config.name}-{digest}"
-
-
-@lru_cache
-def _code(mechanisms: frozenset[str]) -> str:
-    """Digest of the code that trains a model of these mechanisms.
-
-    Without the code of other mechanisms, so that work on one leaves the runs of the others valid.
-    """
-    from transnormer_lib import attention
-    from transnormer_lib.data import tasks
-    from transnormer_lib.provenance.imports import closure, code_digest
-    from transnormer_lib.training import trainer
-
-    def modules(names: Iterable[str]) -> set[str]:
-        return {kind.__module__ for name in names for kind in attention.classes(name)}
-
-    every = modules(attention.names())
-    # Other mechanisms' modules that these import directly; the package itself imports all of them.
-    used = every & set(closure(modules(mechanisms), without=[attention.__name__]))
-    # Without the code that makes a classification task: the task's fingerprint covers its every token and label.
-    return code_digest(trainer.__name__, without=[*(every - used), tasks.__name__])
-
-
-def _fingerprint(data: DataConfig) -> str:
-    # The fingerprint of a text does not depend on how it is cut.
-    named = data if data.task == "classify" else DataConfig(data.corpus, data.vocabulary)
-    return _data_fingerprint(json.dumps(asdict(named), sort_keys=True))
-
-
-@lru_cache
-def _data_fingerprint(data: str) -> str:
-    """The fingerprint of the task or the text that a ``DataConfig``, as JSON, names."""
-    from transnormer_lib.data.corpora import load_text_corpus
-    from transnormer_lib.training.setup import load_task_data
-
-    config = from_plain(DataConfig, json.loads(data))
-    if config.task == "classify":
-        return load_task_data(config).fingerprint
-    return load_text_corpus(config.corpus, config.vocabulary).fingerprint
-
-
 class RunStore:
     """Runs in one folder, which several processes may share: while one trains a run, the others wait for it.
 
@@ -187,14 +71,37 @@ class RunStore:
         self.root = Path(root) if root is not None else default_root()
         self.check_bands = _default_check_bands() if check_bands is None else check_bands
         self.checkpoint_seconds = _default_checkpoint_seconds() if checkpoint_seconds is None else checkpoint_seconds
+        self._told: set[str] = set()  # the damages that were reported
 
     def find(self, config: RunConfig) -> Run | None:
-        """The stored run of this config, or None."""
-        path = self.root / run_id(config)
-        if not (path / "record.json").exists():
+        """The stored run of this config, or None. A damaged run counts as missing, after a line on standard error."""
+        try:
+            return read_run(self.root / run_id(config))
+        except FileNotFoundError:
             return None
-        record = json.loads((path / "record.json").read_text())
-        return Run(path, from_plain(RunConfig, json.loads((path / "config.json").read_text())), record)
+        except RunDamaged as damage:
+            if str(damage) not in self._told:
+                print(f"{damage}; it counts as missing and is made again", file=sys.stderr)
+            self._told.add(str(damage))
+            return None
+
+    def names(self) -> list[str]:
+        """The complete runs, by name."""
+        return sorted(path.parent.name for path in self.root.glob("[!.]*/config.json"))
+
+    def load(self, run: str | Path) -> Run:
+        """A stored run by its folder, by its name in the store, or by the name in its config if that is unique.
+
+        Raises ValueError if there is no such run or several, :class:`RunDamaged` for one that is not what was written.
+        """
+        folder = Path(run)
+        if (folder / "config.json").exists():
+            return read_run(folder.resolve())
+        found = [name for name in self.names() if str(run) in (name, name.rpartition("-")[0])]
+        if len(found) != 1:
+            why = f"is one of {', '.join(found)}" if found else f"no such run in {self.root}"
+            raise ValueError(f"run={str(run)!r}: {why}; `transnormer runs list` names them all")
+        return read_run(self.root / found[0])
 
     def get(self, config: RunConfig, tracker: Any = None) -> Run:
         """The stored run of this config. If there is none, it is trained, or resumed from its last checkpoint. The run
@@ -212,10 +119,25 @@ class RunStore:
             # A process that is killed just after completing a run leaves this.
             shutil.rmtree(self._partial(config), ignore_errors=True)
             self._compare_bands(found, config)
-            return found
+            return self._measured(found)
         start = self._start(config, tracker)
         with self._lock(config):
-            return self.find(config) or self._train(config, tracker, start)
+            found = self.find(config) or self._train(config, tracker, start)
+        return self._measured(found)
+
+    def _measured(self, found: Run) -> Run:
+        """The run; measured anew from its weights if evaluation had another number when it was stored."""
+        from transnormer_lib.training.setup import load_data
+        from transnormer_lib.training.trainer import measure_kept
+
+        if found.record["status"] != "finished" or found.record["evaluation"] == numbers.EVALUATION:
+            return found
+        with self._lock(found.config):
+            found = read_run(found.path)  # another process may have been first
+            if found.record["evaluation"] == numbers.EVALUATION:
+                return found
+            measured = measure_kept(found.model(), found.config, load_data(found.config), found.record)
+            return rewrite_record(found, measured | {"evaluation": numbers.EVALUATION})
 
     def _get_together(self, config: RunConfig, tracker: Any) -> Run:
         """:meth:`get` in all processes of ``torchrun``: the main one holds the lock and decides whether to train."""
@@ -290,7 +212,6 @@ class RunStore:
 
     def _train(self, config: RunConfig, tracker: Any, start: Run | None, main: bool = True) -> Run:
         """Train the run in all processes; the main one shows progress and writes."""
-        from safetensors.torch import save_model
         from tqdm import tqdm
 
         from transnormer_lib.training import trainer
@@ -314,27 +235,24 @@ class RunStore:
                 config, progress, checkpoints, tracker, self.root / "tracking", weights, self.check_bands
             )
         record = trained.record | conditions
+        record["arithmetic"] = numbers.arithmetic(config.model.mechanisms)
+        record["evaluation"] = numbers.EVALUATION
         if start is not None:
             record["start_from"] = start.path.name
             record["data"] = start.record["data"] | record["data"]
         if record["status"] == "outside-band":
             if main:
-                _write_record(config, record, partial)
+                write_record(config, record, partial)
             return Run(partial, config, record)
         if main:
             complete = partial / "complete"
             shutil.rmtree(complete, ignore_errors=True)
             complete.mkdir(parents=True)
-            save_model(trained.model, str(complete / "model.safetensors"))
-            if trained.gradients is not None:
-                trained.gradients.save(complete / "gradients.safetensors")
-            _write_record(config, record, complete)
-            shutil.rmtree(path, ignore_errors=True)  # an incomplete folder that something else made
+            write_run(config, record, trained.model, trained.gradients, complete)
+            if path.exists():
+                damaged = self.root / f".damaged-{path.name}"
+                shutil.rmtree(damaged, ignore_errors=True)
+                path.replace(damaged)
             complete.replace(path)
             shutil.rmtree(partial, ignore_errors=True)
         return Run(path, config, record)
-
-
-def _write_record(config: RunConfig, record: dict[str, Any], folder: Path) -> None:
-    write_text(folder / "config.json", json.dumps(asdict(config), indent=1, sort_keys=True))
-    write_text(folder / "record.json", json.dumps(record, indent=1, sort_keys=True))

@@ -15,7 +15,7 @@ overflow at a scale below 1 counts as divergence. A loss outside a band of the c
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -313,12 +313,7 @@ class _Training:
         trained = self._kept()
         if self.history.status == "finished":
             started = time.perf_counter()
-            trained.to(self.device)
-            whole = replace(self.config, evaluation_examples=None, evaluation_part="spread")
-            with self.accelerator.autocast():  # in the precision of validation
-                for split in self.config.measured_at_end:
-                    self.history.at_end[split] = evaluate(trained, whole, self.data, self.device, split)
-            trained.cpu()
+            self.history.at_end |= _at_end(trained, self.config, self.data, self.accelerator)
             self.history.validation_seconds += time.perf_counter() - started
         self.history.seconds = time.perf_counter() - self.started
         record = make_record(
@@ -341,3 +336,28 @@ class _Training:
             trained.load_state_dict(self.best or whole_state(self.local))
             return trained.eval()
         return self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False).cpu().eval()
+
+
+def _at_end(model: nn.Module, config: RunConfig, data: Any, accelerator: Any) -> dict[str, dict[str, float]]:
+    """The results on the config's further splits, read as a whole; the model is on the CPU before and after."""
+    whole = replace(config, evaluation_examples=None, evaluation_part="spread")
+    model.to(accelerator.device)
+    with accelerator.autocast():  # in the precision of validation
+        found = {split: evaluate(model, whole, data, accelerator.device, split) for split in config.measured_at_end}
+    model.cpu()
+    return found
+
+
+def measure_kept(model: nn.Module, config: RunConfig, data: Any, record: Mapping[str, Any]) -> dict[str, Any]:
+    """``validation`` and ``at_end`` of a stored run's record, measured from its weights by today's evaluation.
+
+    Of the curve only the point of the kept weights can be measured again.
+    """
+    accelerator = build_accelerator(config.precision)
+    number = [point["step"] for point in record["validation"]].index(record["kept_step"])
+    model.to(accelerator.device)
+    with accelerator.autocast():
+        result = evaluate(model, config, data, accelerator.device, number=number)
+    validation = list(record["validation"])
+    validation[number] = {"step": record["kept_step"], **result}
+    return {"validation": validation, "at_end": _at_end(model.cpu(), config, data, accelerator)}

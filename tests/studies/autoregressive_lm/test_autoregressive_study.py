@@ -11,7 +11,7 @@ import torch
 from tiny_study import ATTENTION, LANGUAGE_MODEL, ROWS, differing, with_matched_controls
 
 from transnormer_lib.models.architectures import published
-from transnormer_lib.models.generation import Sampling
+from transnormer_lib.models.generation import Sampling, continued
 from transnormer_lib.models.language_model import build_model, count_parameters
 from transnormer_lib.studies.autoregressive_lm import published as paper
 from transnormer_lib.studies.autoregressive_lm import results
@@ -21,7 +21,8 @@ from transnormer_lib.studies.common import language_models
 from transnormer_lib.studies.common.measured import by_row
 from transnormer_lib.studies.common.parameters import read
 from transnormer_lib.studies.common.published import number
-from transnormer_lib.training.store import Run, RunStore
+from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.stored_run import Run
 
 PARAMETERS = read(study.Parameters, {**LANGUAGE_MODEL, **ROWS, "test_windows": 2, "task": "causal", "steps": 1})
 
@@ -166,9 +167,9 @@ def test_prompts_that_the_text_cannot_give_are_refused() -> None:
 def test_a_text_has_the_length_asked_for_beyond_the_model_s_sequence(tokens: int) -> None:
     model = build_model(study.models(PARAMETERS)["transnormer-t2"], seed=0)
     starts = [torch.tensor([5, 6, 7, 8]), torch.tensor([1, 2, 3, 4])]
-    texts = results.write(model, starts, tokens, Sampling(), seed=3)
+    texts = continued(model, starts, tokens, Sampling(), seed=3)
     assert [len(text) for text in texts] == [tokens, tokens]
-    again = results.write(model, starts, tokens, Sampling(), seed=3)
+    again = continued(model, starts, tokens, Sampling(), seed=3)
     assert all(torch.equal(a, b) for a, b in zip(texts, again, strict=True))
 
 
@@ -176,8 +177,8 @@ def test_a_text_that_goes_on_starts_from_its_own_end() -> None:
     model = build_model(study.models(PARAMETERS)["linear"], seed=0)
     greedy, start = Sampling(temperature=0.0), torch.tensor([5, 6, 7])
     room = PARAMETERS.length - len(start) + 1
-    (whole,) = results.write(model, [start], 2 * room, greedy, seed=0)
-    (second,) = results.write(model, [whole[room - 3 : room]], room, greedy, seed=0)
+    (whole,) = continued(model, [start], 2 * room, greedy, seed=0)
+    (second,) = continued(model, [whole[room - 3 : room]], room, greedy, seed=0)
     assert torch.equal(whole[room:], second)
 
 

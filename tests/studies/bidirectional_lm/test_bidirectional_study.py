@@ -23,7 +23,8 @@ from transnormer_lib.studies.bidirectional_lm.results import MeasuredEncoder
 from transnormer_lib.studies.common import language_models, row_losses
 from transnormer_lib.studies.common.measured import by_row
 from transnormer_lib.studies.common.parameters import read
-from transnormer_lib.training.store import Run, RunStore
+from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.stored_run import Run
 
 PROJECT = Project(Path(__file__).resolve().parents[3])
 PARAMETERS = read(

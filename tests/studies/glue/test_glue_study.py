@@ -20,7 +20,8 @@ from transnormer_lib.studies.glue import runs as study
 from transnormer_lib.studies.glue.average import COLUMNS
 from transnormer_lib.studies.glue.results import Results, TunedRun
 from transnormer_lib.studies.glue.runs import Cell
-from transnormer_lib.training.store import Run, RunFailed, RunStore
+from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.stored_run import Run, RunFailed
 
 ROOT = Path(__file__).resolve().parents[3]
 PROJECT = Project(ROOT)

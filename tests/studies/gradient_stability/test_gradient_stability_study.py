@@ -23,7 +23,7 @@ from transnormer_lib.studies.gradient_stability import results
 from transnormer_lib.studies.gradient_stability import runs as study
 from transnormer_lib.studies.gradient_stability.measures import MAIN
 from transnormer_lib.training.gradient_statistics import GradientStatistics
-from transnormer_lib.training.store import Run
+from transnormer_lib.training.stored_run import Run
 
 VALUES: dict[str, Any] = {
     **LANGUAGE_MODEL,

@@ -16,7 +16,8 @@ from transnormer_lib.studies.lra import results as found
 from transnormer_lib.studies.lra import runs as study
 from transnormer_lib.studies.lra.results import Results, TestedRun
 from transnormer_lib.training.config import RunConfig
-from transnormer_lib.training.store import Run, RunStore
+from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.stored_run import Run
 
 TINY: dict[str, int | float | str] = {
     "steps": 1,

@@ -21,13 +21,13 @@ SMALL = {"dim": 8, "heads": 1, "layers": 1, "length": 8, "steps": 2, "batch_size
 SMALL |= {"validation_windows": 2, "seeds": [0, 1]}
 CELLS = [
     "from transnormer_lib.show import figures\n"
-    "from transnormer_lib.show.claims import Claims\n"
     "from transnormer_lib.studies.common.language_models import final_bits\n"
+    "from transnormer_lib.studies.common.notebook import begin\n"
     "from transnormer_lib.studies.common.parameters import read\n"
     "from transnormer_lib.studies.toy import runs as study\n"
     "from transnormer_lib.studies.toy.figures import losses\n"
     "from transnormer_lib.training.store import RunStore\n"
-    "claims = Claims('99_toy', scale=scale)",
+    "claims = begin('99_toy', globals())",
     "bits = [final_bits(RunStore().get(run)) for run in study.runs(read(study.Parameters, globals()))]",
     "figures.show(losses(bits), name='losses', caption='The loss of every run.', alt='Two points.')",
     "claims.property('toy-runs-are-finite', value=all(b < float('inf') for b in bits), expected=True)",
@@ -83,6 +83,7 @@ def test_its_claim_is_judged_its_figure_drawn_and_by_hand_it_shows_the_same(proj
     page = (report / f"{NOTEBOOK}.html").read_text()
     assert "The loss of every run." in page
     assert 'id="claim-toy-runs-are-finite"' in page
+    assert '<figure class="tn-figure" id="fig-losses">' in page
     assert NOTEBOOK in (report / "index.html").read_text()
 
     # As JupyterLab runs it: the notebook as it is, with the defaults of its parameters cell.

@@ -11,8 +11,6 @@ from torch import Tensor
 from transnormer_lib.analysis import seeds
 from transnormer_lib.data.ngrams import ngram_baselines
 from transnormer_lib.data.text import TextCorpus
-from transnormer_lib.models.generation import Sampling, generate
-from transnormer_lib.models.language_model import LanguageModel
 from transnormer_lib.studies.autoregressive_lm.published import PERPLEXITY, PUBLISHED, table_4
 from transnormer_lib.studies.autoregressive_lm.runs import Parameters, models, runs
 from transnormer_lib.studies.common import language_models, row_losses
@@ -88,23 +86,6 @@ def prompts(corpus: TextCorpus, count: int, length: int, following: int) -> list
         (torch.tensor(tokens[at : at + length]).long(), torch.tensor(tokens[at + length :][:following]).long())
         for at in starts
     ]
-
-
-def write(model: LanguageModel, prompts: Sequence[Tensor], tokens: int, sampling: Sampling, seed: int) -> list[Tensor]:
-    """Continue prompts of equal length by ``tokens`` tokens each.
-
-    A model has no positions beyond its longest sequence; when that is full, the end of the text becomes the prompt of
-    the next sequence.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    length = len(prompts[0])
-    room = max(model.config.max_length - length + 1, 1)
-    texts = list(prompts)
-    for start in range(0, tokens, room):
-        contexts = [text[-length:] for text in texts]
-        pieces = generate(model, contexts, min(room, tokens - start), sampling=sampling, generator=generator)
-        texts = [torch.cat(pair) for pair in zip(texts, pieces, strict=True)]
-    return [text[length:] for text in texts]
 
 
 def conclusions(bits: Mapping[str, Sequence[float]], bigram: float) -> list[str]:

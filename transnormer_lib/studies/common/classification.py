@@ -9,7 +9,8 @@ from transnormer_lib.data.tasks import TaskData, task_definition
 from transnormer_lib.models.config import ClassifierHead, ModelConfig
 from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
 from transnormer_lib.training.setup import load_task_data
-from transnormer_lib.training.store import Run, RunStore
+from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.stored_run import Run
 
 
 def run(

@@ -19,7 +19,7 @@ from transnormer_lib.data.wikitext import WORD_LEVEL
 from transnormer_lib.models.architectures import architecture, depth
 from transnormer_lib.models.config import Init, Kind, ModelConfig
 from transnormer_lib.training.config import Band, DataConfig, OptimizerConfig, Precision, RunConfig, Schedule, Task
-from transnormer_lib.training.store import Run
+from transnormer_lib.training.stored_run import Run
 
 _WARMUP_START = 1e-7  # the rate from which the released scripts warm up
 _EPS = {"causal": 1e-8, "masked": 1e-6}  # Adam's ε of Table 13

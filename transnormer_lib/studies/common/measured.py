@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from transnormer_lib.training.store import Run
+from transnormer_lib.training.stored_run import Run
 
 
 @dataclass(frozen=True)

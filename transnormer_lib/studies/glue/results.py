@@ -23,7 +23,8 @@ from transnormer_lib.studies.common.measured import Measured, by_row
 from transnormer_lib.studies.glue import published
 from transnormer_lib.studies.glue.average import COLUMNS, GlueAverage, glue_average
 from transnormer_lib.studies.glue.runs import Cell, Parameters, cells, data_config, from_scratch, run
-from transnormer_lib.training.store import Run, RunFailed, RunStore
+from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.stored_run import Run, RunFailed
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from transnormer_lib.data.tasks import TaskData
 from transnormer_lib.data.vocabulary import vocabulary_size
 from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.config import ClassifierHead
-from transnormer_lib.training import store
+from transnormer_lib.training import identity
 from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
 from transnormer_lib.training.trainer import Trained
 
@@ -89,5 +89,5 @@ def fake_task(monkeypatch: pytest.MonkeyPatch, pairs: bool = False, **fields: An
     task = TaskData(**(values | fields))
     monkeypatch.setattr(tasks, "load_task", lambda *_, **__: task)
     # Cached fingerprints would be those of the real task or of another fake.
-    monkeypatch.setattr(store, "_data_fingerprint", inspect.unwrap(store._data_fingerprint))
+    monkeypatch.setattr(identity, "_data_fingerprint", inspect.unwrap(identity._data_fingerprint))
     return task

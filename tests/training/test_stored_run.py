@@ -1,0 +1,123 @@
+"""A stored run is what was written: every damage is named in one line, and the run is made again."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training_cases import RUN_CONDITIONS, config
+
+from transnormer_lib.training import numbers, trainer
+from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.stored_run import Run, RunDamaged, read_run
+
+SMALL = config(steps=2)
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _edit(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def _with_weights_of_another(run: Path) -> None:
+    other = RunStore(run.parent / "other").get(config(steps=2, seed=1))
+    shutil.copy(other.weights, run / "model.safetensors")
+
+
+def _replaced_by_another(run: Path) -> None:
+    other = RunStore(run.parent / "other").get(config(steps=2, seed=1))
+    shutil.rmtree(run)
+    shutil.copytree(other.path, run)
+
+
+def _emptied(run: Path) -> None:
+    shutil.rmtree(run)
+    run.mkdir()
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a flipped byte": (lambda run: _flip(run / "model.safetensors"), "model.safetensors is not what was written"),
+    "truncated weights": (lambda run: _cut(run / "model.safetensors"), "model.safetensors is not what was written"),
+    "no weights": (lambda run: (run / "model.safetensors").unlink(), "model.safetensors is missing"),
+    "another run's weights": (_with_weights_of_another, "model.safetensors is not what was written"),
+    "another run": (_replaced_by_another, "its config is that of test-transnormer-t2-"),
+    "a truncated record": (lambda run: _cut(run / "record.json"), "record.json is not what was written"),
+    "an edited record": (lambda run: _edit(run / "record.json", tokens=1), "record.json is not what was written"),
+    "an edited config": (lambda run: _edit(run / "config.json", seed=9), "config.json is not what was written"),
+    "no record": (lambda run: (run / "record.json").unlink(), "record.json is missing"),
+    "no digests": (lambda run: (run / "SHA256SUMS").unlink(), "SHA256SUMS cannot be read"),
+    "truncated digests": (lambda run: (run / "SHA256SUMS").write_text(""), "config.json is not what was written"),
+    "an empty folder": (_emptied, "SHA256SUMS cannot be read"),
+}
+
+
+def _lasting(run: Run) -> dict[str, Any]:
+    return {name: value for name, value in run.record.items() if name not in RUN_CONDITIONS}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_named_once_and_the_run_is_made_again(
+    damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make, line = DAMAGES[damage]
+    first = RunStore(tmp_path).get(SMALL)
+    whole = first.model().state_dict()
+    make(first.path)
+    with pytest.raises(RunDamaged, match=f"run {first.path.name}: {line}"):
+        read_run(first.path)
+    store = RunStore(tmp_path)
+    assert store.find(SMALL) is None
+    again = store.get(SMALL)
+    errors = [text for text in capsys.readouterr().err.splitlines() if "it counts as missing" in text]
+    assert len(errors) == 1
+    assert line in errors[0]
+    assert _lasting(again) == _lasting(first)
+    assert all(torch.equal(whole[name], value) for name, value in again.model().state_dict().items())
+    assert read_run(again.path) == again
+    assert (tmp_path / f".damaged-{again.path.name}").is_dir()
+
+
+def test_a_damaged_run_is_resumed_from_a_checkpoint_that_is_left(tmp_path: Path) -> None:
+    store = RunStore(tmp_path, checkpoint_seconds=0.0)
+    run = store.get(SMALL)
+    partial = store._partial(SMALL) / "checkpoints"
+
+    def stop(self: Any) -> None:
+        raise InterruptedError
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(trainer._Training, "result", stop)
+        _flip(run.path / "record.json")
+        with pytest.raises(InterruptedError):
+            store.get(SMALL)
+    assert any(partial.iterdir())
+    assert store.get(SMALL).record["sessions"] == 2
+
+
+def test_results_of_another_evaluation_are_measured_again_from_the_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = config(steps=2, measured_at_end=("test",), waypoints=(1,))
+    first = RunStore(tmp_path).get(run)
+    monkeypatch.setattr(numbers, "EVALUATION", numbers.EVALUATION + 1)
+    monkeypatch.setattr(trainer, "train", lambda *_: pytest.fail("trained again"))
+    measured = dict.fromkeys(first.validation, 7.0)
+    monkeypatch.setattr(trainer, "evaluate", lambda *_, **__: {k: v for k, v in measured.items() if k != "step"})
+    again = RunStore(tmp_path).get(run)
+    assert again.validation == measured | {"step": 2}
+    assert again.record["at_end"]["test"]["nats_per_token"] == 7.0
+    assert again.record["validation"][0] == first.record["validation"][0]
+    assert again.record["evaluation"] == numbers.EVALUATION
+    assert read_run(again.path) == again

@@ -1,0 +1,199 @@
+"""A run on disk: ``config.json``, ``record.json``, ``model.safetensors``, and what else it needs or recorded.
+
+``tokenizer.json`` is the vocabulary of a run on byte pairs, so that the run can be used without the text it was learned
+from; ``gradients.safetensors`` holds the statistics of the gradients.
+
+``SHA256SUMS`` holds the digest of each file (``sha256sum -c SHA256SUMS`` checks them), so that a damaged or edited run
+is noticed before anything is read from it.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transnormer_lib.files import write_text
+from transnormer_lib.strict import from_plain
+from transnormer_lib.training import bands
+from transnormer_lib.training.config import RunConfig
+from transnormer_lib.training.identity import run_id
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from transnormer_lib.data.vocabulary import Vocabulary
+    from transnormer_lib.models.generation import Sampling
+    from transnormer_lib.training.gradient_statistics import GradientStatistics
+
+_CONFIG, _RECORD, _WEIGHTS, _GRADIENTS = "config.json", "record.json", "model.safetensors", "gradients.safetensors"
+_VOCABULARY, _SUMS = "tokenizer.json", "SHA256SUMS"
+
+
+class RunFailed(RuntimeError):
+    """A stored run did not finish; the message names the run and what its record says."""
+
+
+class RunDamaged(RuntimeError):
+    """A stored run is not what was written; the message names the run, the file and the damage."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run on disk."""
+
+    path: Path
+    config: RunConfig
+    record: dict[str, Any]
+
+    @property
+    def weights(self) -> Path:
+        """The file with the kept weights."""
+        return self.path / _WEIGHTS
+
+    def model(self) -> Any:
+        """The trained ``LanguageModel`` or ``Classifier``, in evaluation mode.
+
+        Raises :class:`RunFailed` for a run that stopped outside a band and so has a checkpoint but no model.
+        """
+        from safetensors.torch import load_model
+
+        from transnormer_lib.training.setup import build
+
+        if self.record["status"] == "outside-band":
+            raise self.failure()
+        model = build(self.config)
+        load_model(model, str(self.weights))  # refuses missing and unexpected names
+        return model.eval()
+
+    @property
+    def validation(self) -> dict[str, float]:
+        """The validation result of the kept weights; raises :class:`RunFailed` for a run that did not finish."""
+        if self.record["status"] != "finished":
+            raise self.failure()
+        step = self.record["kept_step"]
+        return next(result for result in self.record["validation"] if result["step"] == step)
+
+    @property
+    def parameters(self) -> int:
+        """The number of trainable parameters."""
+        return int(self.record["parameters"])
+
+    def vocabulary(self) -> "Vocabulary":
+        """The vocabulary of its text, also where the text itself is not on this machine."""
+        from transnormer_lib.data.corpora import load_vocabulary
+        from transnormer_lib.data.vocabulary import BPEVocabulary
+
+        if (stored := self.path / _VOCABULARY).exists():
+            return BPEVocabulary(stored.read_text(encoding="utf-8"))
+        return load_vocabulary(self.config.data.corpus, self.config.data.vocabulary)
+
+    def generate(self, prompt: str, tokens: int = 200, sampling: "Sampling | None" = None, seed: int = 0) -> str:
+        """The text that the model writes after ``prompt``. Raises ValueError for an encoder and an empty prompt."""
+        from transnormer_lib.models.generation import continued
+
+        if self.config.model.kind != "decoder" or self.config.head is not None:
+            raise ValueError(f"run {self.path.name}: only a decoder writes text, and this is an encoder")
+        vocabulary = self.vocabulary()
+        (ids,) = continued(self.model(), [_ids(vocabulary, prompt)], tokens, sampling, seed)
+        return vocabulary.decode(ids.numpy())
+
+    def attention_maps(self, text: str) -> "list[Tensor]":
+        """The attention weights of every layer on ``text``, each [heads, N, N] for N tokens."""
+        import torch
+
+        with torch.no_grad():
+            return [w[0] for w in self.model().attention_weights(_ids(self.vocabulary(), text)[None])]
+
+    def gradients(self) -> "GradientStatistics":
+        """The statistics of the gradients; raises ValueError for a run whose config did not ask for them."""
+        from transnormer_lib.training.gradient_statistics import GradientStatistics
+
+        if self.config.gradients == "none":
+            raise ValueError(f"gradients='none': run {self.path.name} recorded no gradients; set gradients='norms'")
+        stored = self.record["gradients"]
+        return GradientStatistics.load(self.path / _GRADIENTS, stored["names"], stored["counted"])
+
+    def failure(self, context: str = "") -> RunFailed:
+        """The error that says why the run did not finish, after ``context``."""
+        line = f"{context}run {self.path.name}: {self.record['status']} after {self.record['steps']} steps"
+        if self.record["status"] == "outside-band":
+            line += f": {bands.explain(self.record['outside'])}"
+        return RunFailed(line)
+
+
+def _ids(vocabulary: "Vocabulary", text: str) -> "Tensor":
+    import torch
+
+    return torch.tensor(vocabulary.encode(text)).long()
+
+
+def write_record(config: RunConfig, record: dict[str, Any], folder: Path) -> None:
+    """Write config and record."""
+    write_text(folder / _CONFIG, json.dumps(asdict(config), indent=1, sort_keys=True))
+    write_text(folder / _RECORD, json.dumps(record, indent=1, sort_keys=True))
+
+
+def write_run(config: RunConfig, record: dict[str, Any], model: Any, gradients: Any, folder: Path) -> None:
+    """Write all files of a complete run, ``gradients`` (statistics) unless None, and their digests."""
+    from safetensors.torch import save_model
+
+    from transnormer_lib.data.corpora import load_vocabulary
+
+    save_model(model, str(folder / _WEIGHTS))
+    if config.data.vocabulary.startswith("bpe-"):
+        vocabulary: Any = load_vocabulary(config.data.corpus, config.data.vocabulary)
+        write_text(folder / _VOCABULARY, vocabulary.definition)
+    if gradients is not None:
+        gradients.save(folder / _GRADIENTS)
+    write_record(config, record, folder)
+    _write_sums(folder)
+
+
+def rewrite_record(run: Run, changes: dict[str, Any]) -> Run:
+    """The run with these entries of its record replaced, on disk too."""
+    record = run.record | changes
+    write_record(run.config, record, run.path)
+    _write_sums(run.path)
+    return Run(run.path, run.config, record)
+
+
+def _write_sums(folder: Path) -> None:
+    files = sorted(path for path in folder.iterdir() if path.name != _SUMS and not path.name.startswith("."))
+    write_text(folder / _SUMS, "".join(f"{_sha256(path)}  {path.name}\n" for path in files))
+
+
+def read_run(path: Path) -> Run:
+    """The run in a folder, after all digests are checked and that its config gives its name.
+
+    Raises FileNotFoundError if there is no such folder, :class:`RunDamaged` for a run that is not what was written.
+    """
+    if not path.is_dir():
+        raise FileNotFoundError(f"{path}: no such run")
+    _check_sums(path)
+    try:
+        config = from_plain(RunConfig, json.loads((path / _CONFIG).read_text()))
+    except ValueError as fault:
+        raise RunDamaged(f"run {path.name}: {_CONFIG} does not describe a run of this version: {fault}") from None
+    record = json.loads((path / _RECORD).read_text())
+    if (name := run_id(config, record["data"], record["arithmetic"])) != path.name:
+        raise RunDamaged(f"run {path.name}: its config is that of {name}")
+    return Run(path, config, record)
+
+
+def _check_sums(path: Path) -> None:
+    try:
+        lines = (path / _SUMS).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        raise RunDamaged(f"run {path.name}: {_SUMS} cannot be read") from None
+    sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    for name in sorted(sums.keys() | {_CONFIG, _RECORD, _WEIGHTS}):
+        if not (path / name).is_file():
+            raise RunDamaged(f"run {path.name}: {name} is missing")
+        if sums.get(name) != _sha256(path / name):
+            raise RunDamaged(f"run {path.name}: {name} is not what was written; its digest differs")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
