@@ -10,7 +10,7 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
 
-from transnormer_lib.show import figures, tables
+from transnormer_lib.show import cards, figures, tables
 
 
 def _figure() -> None:
@@ -45,3 +45,16 @@ def test_elements_are_displayed_as_elements(what: str, monkeypatch: pytest.Monke
     (one,) = displayed
     assert tags <= _Tags(one["text/html"]).seen
     assert "&lt;" not in one["text/html"]
+
+
+@pytest.mark.parametrize(
+    ("interval", "words"),
+    [
+        ((0.1, 0.25), "ahead by 0.1 to 0.25"),
+        ((-0.25, -0.1), "behind by 0.1 to 0.25"),
+        ((-0.1, 0.25), "from 0.1 behind to 0.25 ahead"),
+    ],
+    ids=["ahead", "behind", "both"],
+)
+def test_an_interval_says_on_which_side_it_lies(interval: tuple[float, float], words: str) -> None:
+    assert cards._lead(*interval) == words

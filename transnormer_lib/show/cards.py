@@ -85,9 +85,17 @@ def _short(claim: Claim, judgement: Judgement) -> str:
         means = f"{_mean(ours['better'], 4)} against {_mean(ours['worse'], 4)}"
         if judgement.interval is None:
             return means
-        low, high = judgement.interval
-        return f"{means}; ahead by {shown(low, 3)} to {shown(high, 3)}"
+        return f"{means}; {_lead(*judgement.interval)}"
     return shown(ours)
+
+
+def _lead(low: float, high: float) -> str:
+    """The interval of a difference in words; positive is ahead."""
+    if low >= 0:
+        return f"ahead by {shown(low, 3)} to {shown(high, 3)}"
+    if high <= 0:
+        return f"behind by {shown(-high, 3)} to {shown(-low, 3)}"
+    return f"from {shown(-low, 3)} behind to {shown(high, 3)} ahead"
 
 
 def _values(claim: Claim, judgement: Judgement) -> list[tuple[str, str]]:
