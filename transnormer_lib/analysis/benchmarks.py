@@ -8,10 +8,12 @@ import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from itertools import count
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from transnormer_lib import attention as mechanisms
@@ -33,6 +35,7 @@ ATTENTION_LENGTHS = (512, 1024, 4096, 16384)
 MEMORY_LENGTHS = (4096, 16384, 65536)
 TRAINING_LENGTHS = (512, 1024, 2048, 4096, 8192)
 AIMS = {4096: 4.0, 16384: 15.0}  # by length, the least speed-up of NormAttention over softmax
+PEER, PEER_CHUNK = "linear-attention-transf.", 64  # PyPI's linear-attention-transformer: whole chunks only
 _TOKENS_PER_STEP = 8192
 _PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
 
@@ -112,16 +115,24 @@ def _timings(steps: Mapping[str, Callable[[], object]], reference: str, length: 
 def attention(lengths: Sequence[int] | None = None, rounds: int = 5) -> Benchmark:
     """Forward and backward pass of causal attention, 8 heads of 64, float32, one sequence: against PyTorch's fused one.
 
+    The best peer is timed too where it is installed: linear-attention-transformer's causal form, which is approximate,
+    since it leaves out the tokens of a query's own chunk.
+
     Also measures NormAttention's peak memory per token, constant if memory is linear in the length, and the ratios of
     ``cpu_costs``, at 4,096 tokens or the smallest of ``lengths``.
     """
     timings: list[Timing] = []
-    modules = {
+    modules: dict[str, Callable[..., Tensor]] = {
         name: mechanisms.build(name, {"heads": HEADS, "head_dim": HEAD_DIM, "causal": True})
         for name in ("softmax", "norm", "linear", "diag")
     }
+    if find_spec("linear_attention_transformer") is not None:
+        from linear_attention_transformer.linear_attention_transformer import causal_linear_attn
+
+        modules[PEER] = causal_linear_attn
     for length in lengths or ATTENTION_LENGTHS:
-        steps = {name: attention_step(module, length) for name, module in modules.items()}
+        able = {name: module for name, module in modules.items() if name != PEER or length % PEER_CHUNK == 0}
+        steps = {name: attention_step(module, length) for name, module in able.items()}
         timings += _timings(steps, "softmax", length, rounds)
     memory = {n: _peak_bytes(attention_step(modules["norm"], n)) / n for n in lengths or MEMORY_LENGTHS}
     costs = cpu_costs.ratios(min(lengths or (4096,)), rounds)

@@ -35,6 +35,9 @@ from transnormer_lib.attention.norms import wide_dtype
 # Numbers in each tensor of a block, per thread: half a megabyte in float32, so that a dozen tensors stay in the cache.
 # Values from 2^16 to 2^18 differ little.
 _BLOCK_NUMBERS = 2**17
+# Numbers of q from which another thread is worth it. Below, the many short parallel regions cost more than they save,
+# and on a busy machine they wait for threads that do not run.
+_THREAD_NUMBERS = 2**20
 
 
 @dataclass(frozen=True)
@@ -153,22 +156,30 @@ def _add_product(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return torch.baddbmm(x, a, b, out=x)
 
 
-def _without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``operand_dtype`` chooses the dtypes; autocast would change those of some products and not of others."""
+def _prepared(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Without autocast, which would undo ``operand_dtype``'s choice in some products; with the threads it is worth."""
 
     @wraps(function)
-    def run(*arguments: Any) -> Any:
-        if not torch.is_autocast_enabled("cpu"):
-            return function(*arguments)
-        with torch.autocast("cpu", enabled=False):
-            return function(*arguments)
+    def run(ctx: Any, x: Tensor, *others: Any) -> Any:
+        before = torch.get_num_threads()
+        threads = min(before, max(1, x.numel() // _THREAD_NUMBERS))
+        if threads != before:
+            torch.set_num_threads(threads)
+        try:
+            if not torch.is_autocast_enabled("cpu"):
+                return function(ctx, x, *others)
+            with torch.autocast("cpu", enabled=False):
+                return function(ctx, x, *others)
+        finally:
+            if threads != before:
+                torch.set_num_threads(before)
 
     return run
 
 
 class _Blockwise(torch.autograd.Function):
     @staticmethod
-    @_without_autocast
+    @_prepared
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, product: Product, plain: Plain
     ) -> Tensor:
@@ -209,7 +220,7 @@ class _Blockwise(torch.autograd.Function):
         return o
 
     @staticmethod
-    @_without_autocast
+    @_prepared
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, mask, o, kept, *states = ctx.saved_tensors
         (g,) = gradients

@@ -236,7 +236,7 @@ def _natural(locus: str) -> list[tuple[int, str]]:
 
 
 def _run_facts(records: Sequence[Mapping[str, Any]], notebooks: int) -> list[tuple[str, str]]:
-    provenances = [record.get("provenance") or {} for record in records]
+    provenances: list[Mapping[str, Any]] = [record.get("provenance") or {} for record in records]
     seconds = [p["wall_seconds"] for p in provenances if isinstance(p.get("wall_seconds"), int | float)]
     memory = [p["peak_memory_bytes"] for p in provenances if isinstance(p.get("peak_memory_bytes"), int | float)]
     ran = sum(record.get("status") == "ok" for record in records)
@@ -253,12 +253,13 @@ def _run_facts(records: Sequence[Mapping[str, Any]], notebooks: int) -> list[tup
 
 def _shared_provenance(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """What the runs were made with; all values where they differ."""
-    provenances = [record.get("provenance") or {} for record in records]
+    provenances: list[Mapping[str, Any]] = [record.get("provenance") or {} for record in records]
     values = {
         "commit": [commit_text(p) for p in provenances],
         "python": [p.get("python") or (p.get("versions") or {}).get("python") for p in provenances],
         "torch": [(p.get("versions") or {}).get("torch") for p in provenances],
         "device": [p.get("device") for p in provenances],
+        "runs": [f"trained with {what}" for p in provenances for what in p.get("runs") or {}],
     }
     distinct = {name: dict.fromkeys(str(v) for v in found if v) for name, found in values.items()}
     return [(name, "; ".join(found)) for name, found in distinct.items() if found]

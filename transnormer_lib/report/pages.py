@@ -14,6 +14,7 @@ from transnormer_lib.ledger.judging import Ledger
 from transnormer_lib.ledger.values import shown
 from transnormer_lib.ledger.verdicts import VERDICTS
 from transnormer_lib.show import cards
+from transnormer_lib.show.evidence import runs_text
 from transnormer_lib.show.templating import render
 
 _DIGEST = re.compile(r'<meta name="companion-digest" content="([0-9a-f]+)">')
@@ -136,6 +137,7 @@ def provenance_facts(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("peak memory", size_text(found.get("peak_memory_bytes"))),
         ("python", found.get("python") or (found.get("versions") or {}).get("python")),
         ("device", found.get("device")),
+        ("runs", runs_text(found["runs"]) if found.get("runs") else None),
         ("seeds", None if found.get("seeds") is None else shown(found["seeds"])),
         ("digest", str(record["digest"])[:16] if record.get("digest") else None),
     ]

@@ -1,4 +1,8 @@
-"""Which data a notebook read: displayed in its output, from where the guard copies it into the record."""
+"""Which data and runs a notebook read: displayed in its output, from where the guard copies it into the record."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 PROVENANCE_MIME = "application/vnd.transnormer.provenance+json"
 
@@ -9,3 +13,26 @@ def data_read(**fingerprints: str) -> None:
 
     line = "data: " + ", ".join(f"{name} sha256 {value[:16]}…" for name, value in fingerprints.items())
     display({"text/plain": line, PROVENANCE_MIME: {"data": fingerprints}}, raw=True)
+
+
+def runs_read(records: Iterable[Mapping[str, Any]]) -> None:
+    """Display how many runs a notebook read, from their records, how long they trained, and by which torch and machine.
+
+    Runs of several machines differ in the last bits.
+    """
+    from IPython.display import display
+
+    seconds, made = 0.0, Counter[str]()
+    for record in records:
+        seconds += record["seconds"]
+        conditions = record["provenance"]
+        made[f"torch {conditions['versions'].get('torch')} on {conditions['device']}"] += 1
+    line = f"{made.total()} runs, {seconds:.0f} seconds of training in all" + (f"; {runs_text(made)}" if made else "")
+    display({"text/plain": line, PROVENANCE_MIME: {"runs": dict(made)}}, raw=True)
+
+
+def runs_text(made: Mapping[str, int]) -> str:
+    """By which torch and machine runs were trained, in words."""
+    if len(made) == 1:
+        return f"trained with {next(iter(made))}"
+    return "trained on different machines: " + ", ".join(f"{count} with {what}" for what, count in made.items())

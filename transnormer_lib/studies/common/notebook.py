@@ -11,6 +11,7 @@ from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.show import figures
 from transnormer_lib.show.claims import Claims
 from transnormer_lib.strict import check_type
+from transnormer_lib.training.identity import run_id
 
 _CHECKOUT = Project(Path(__file__).resolve().parents[3])
 
@@ -27,7 +28,7 @@ def begin(notebook: str, variables: Mapping[str, Any]) -> Claims:
 
     Sets the theme of the figures, and the threads of the preset that ``scale`` names: on a busy machine many threads on
     tiny tensors wait for each other. Raises :class:`WrongParameter` for a wrong type, a scale that is no preset, and
-    values of which the study can make no run.
+    values of which the study can make no run, for example a corpus that does not exist.
     """
     import torch
 
@@ -35,7 +36,8 @@ def begin(notebook: str, variables: Mapping[str, Any]) -> Claims:
         for name, kind in variables.get("__annotations__", {}).items():
             check_type(name, variables[name], kind)
         preset = _CHECKOUT.preset(variables["scale"])
-        studies.runs(notebook, variables)
+        for run in studies.runs(notebook, variables)[:1]:
+            run_id(run)  # reads its data, which a later cell does anyway
     except DataUnavailable:
         pass  # the cell that reads them says which and how to get them
     except (ValueError, UserMistake) as mistake:
