@@ -254,12 +254,12 @@ def _run_facts(records: Sequence[Mapping[str, Any]], notebooks: int) -> list[tup
 def _shared_provenance(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """What the runs were made with; all values where they differ."""
     provenances: list[Mapping[str, Any]] = [record.get("provenance") or {} for record in records]
-    values = {
+    values: dict[str, list[Any]] = {
         "commit": [commit_text(p) for p in provenances],
         "python": [p.get("python") or (p.get("versions") or {}).get("python") for p in provenances],
         "torch": [(p.get("versions") or {}).get("torch") for p in provenances],
         "device": [p.get("device") for p in provenances],
-        "runs": [f"trained with {what}" for p in provenances for what in p.get("runs") or {}],
+        "runs": [f"trained with {what}" for p in provenances for what in p.get("runs", {})],
     }
     distinct = {name: dict.fromkeys(str(v) for v in found if v) for name, found in values.items()}
     return [(name, "; ".join(found)) for name, found in distinct.items() if found]
