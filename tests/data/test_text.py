@@ -129,7 +129,7 @@ def test_a_corpus_is_loaded_once_and_cannot_be_written_to() -> None:
 @pytest.mark.parametrize(
     ("name", "vocabulary", "message"),
     [
-        ("wikitext", "bytes", "name='wikitext': must be one of 'wikipedia'"),
+        ("wikitext", "bytes", "corpus='wikitext': must be 'wikipedia'"),
         ("wikipedia", "words", "vocabulary='words': must be 'bytes', or 'bpe-N'"),
     ],
 )

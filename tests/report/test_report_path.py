@@ -4,6 +4,7 @@ import contextlib
 import html
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -278,7 +279,7 @@ def test_a_record_that_is_not_ok_keeps_the_last_good_one(tmp_path: Path) -> None
 
 def test_a_reader_who_leaves_early_costs_no_notebook(tmp_path: Path) -> None:
     project = make_project(tmp_path, {"01_a": ["print(size)"]})
-    command = f"{sys.executable} -m transnormer_lib.cli report --root {tmp_path} --cores 1 | head -1"
+    command = f"{shlex.join([*COMMAND[:-1], '1', '--root', str(tmp_path)])} | head -1"
     subprocess.run(command, shell=True, check=True, timeout=120, capture_output=True)
     record = json.loads((project.report_dir("quick") / "records" / "01_a.json").read_text())
     assert record["status"] == "ok"

@@ -49,7 +49,7 @@ def test_a_yaml_is_trained_once_and_then_found(
         ({"step": 3}, "run.yaml: step=3: Unexpected keyword argument"),
         ({"steps": -1}, "run.yaml: steps=-1: must be a whole number of at least 0"),
         ({"precision": "fp8"}, "run.yaml: precision='fp8'"),
-        ({"data": {"corpus": "novels", "length": 8}}, "'novels': must be one of 'wikipedia'"),
+        ({"data": {"corpus": "novels", "length": 8}}, "corpus='novels': must be 'wikipedia'"),
         ({"data": {"vocabulary": "bpe-512", "length": 8}}, "model.vocab_size="),
     ],
     ids=["absent", "list", "no-yaml", "unknown-field", "out-of-range", "no-option", "corpus", "vocabulary"],
