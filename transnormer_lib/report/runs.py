@@ -50,7 +50,7 @@ def table(found: Sequence[dict[str, Any]]) -> str:
             f"{one['run']:{width}}  {_score(one):>22}  {one['parameters']:>11,} parameters  {one['steps']:>7,} steps"
             f"  {one['seconds']:>7,.0f} s  {size_text(one['bytes']):>7}"
         )
-    return "\n".join([*lines, f"{len(found)} runs"])
+    return "\n".join([*lines, f"{len(found)} run{'' if len(found) == 1 else 's'}"])
 
 
 def _score(one: dict[str, Any]) -> str:

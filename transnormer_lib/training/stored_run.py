@@ -94,6 +94,8 @@ class Run:
 
         if self.config.model.kind != "decoder" or self.config.head is not None:
             raise ValueError(f"run {self.path.name}: only a decoder writes text, and this is an encoder")
+        if not prompt:
+            raise ValueError("prompt='': must hold at least one character")
         vocabulary = self.vocabulary()
         (ids,) = continued(self.model(), [_ids(vocabulary, prompt)], tokens, sampling, seed)
         return vocabulary.decode(ids.numpy())
