@@ -16,7 +16,7 @@ from filelock import FileLock
 from mechanism_cases import CAUSAL, SMALL
 from training_cases import classifier, config
 
-from transnormer_lib.attention import config_class, names
+from transnormer_lib.attention import names
 from transnormer_lib.data.masking import MaskingConfig
 from transnormer_lib.files import write_text
 from transnormer_lib.models.config import Activation, Positions
@@ -134,4 +134,3 @@ def test_losses_change_only_with_the_numbers(recipe: str) -> None:
 def test_every_stored_recipe_and_every_number_is_used() -> None:
     assert set(_stored()) == set(RECIPES)
     assert set(numbers.MECHANISMS) <= set(names())
-    assert all(config_class(name) for name in numbers.MECHANISMS)

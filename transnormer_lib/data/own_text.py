@@ -27,10 +27,6 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
 _FEW = 20  # paragraphs
 
 
-def is_hub_name(name: str) -> bool:
-    return _HUB_NAME.fullmatch(name) is not None
-
-
 def documents(name: str) -> dict[str, list[str]]:
     """The documents of every split of the text that ``name`` names.
 
@@ -47,7 +43,7 @@ def documents(name: str) -> dict[str, list[str]]:
         if path.suffix in (".parquet", ".jsonl"):
             return _split(name, _by_digest(_rows(path, path.suffix[1:])))
         return _split(name, _parts(_text(path)))
-    if is_hub_name(name):
+    if _HUB_NAME.fullmatch(name):
         return _of_the_hub(name)
     raise ValueError(
         f"corpus={name!r}: must be 'wikipedia', 'wikitext-103', a text file, a folder of .txt files, a .parquet or"

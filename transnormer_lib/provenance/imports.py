@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("transnormer_lib", "transnormer_kernels")
-_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)  # what may have a docstring
 
 
 @lru_cache
@@ -24,17 +23,17 @@ def _graph() -> Any:
     return grimp.build_graph(*PACKAGES, cache_dir=None)
 
 
-def closure(start: Iterable[str], without: Iterable[str] = ()) -> list[str]:
+def closure(start: Iterable[str]) -> list[str]:
     """``start``, all modules that it imports directly or indirectly, and the packages that contain these; sorted.
 
-    Leaves out the modules ``without`` and those reached only through them. Raises ValueError for an unknown module.
+    Raises ValueError for an unknown module.
     """
-    graph, without = _graph(), frozenset(without)
+    graph = _graph()
     found: set[str] = set()
     todo = list(start)
     while todo:
         module = todo.pop()
-        if module in found or module in without:
+        if module in found:
             continue
         if module not in graph.modules:
             raise ValueError(f"module={module!r}: not a module of {' or '.join(PACKAGES)}")
@@ -71,22 +70,6 @@ def path_of(module: str) -> Path:
 def source_digest(start: Iterable[str]) -> str:
     """Digest of the exact sources of ``closure(start)``."""
     return _digest((module, path_of(module).read_bytes()) for module in closure(start))
-
-
-def code_digest(*start: str, without: Iterable[str] = ()) -> str:
-    """Digest of the code of ``closure(start, without)``, ignoring comments, docstrings and layout.
-
-    For expensive results: rewording a comment must not discard hours of training.
-    """
-    return _digest((module, _bare(path_of(module).read_text()).encode()) for module in closure(start, without))
-
-
-def _bare(source: str) -> str:
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-    return ast.unparse(tree)
 
 
 def _digest(parts: Iterable[tuple[str, bytes]]) -> str:

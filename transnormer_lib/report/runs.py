@@ -5,7 +5,7 @@ from typing import Any
 
 from transnormer_lib.report.pages import size_text
 from transnormer_lib.training.store import RunStore
-from transnormer_lib.training.stored_run import Run, RunDamaged
+from transnormer_lib.training.stored_run import Run, RunDamaged, read_sums
 
 
 def entries(store: RunStore) -> list[dict[str, Any]]:
@@ -82,7 +82,6 @@ def shown(run: Run) -> str:
 
 
 def _files(run: Run) -> list[str]:
-    lines = (run.path / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
-    sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    sums = read_sums(run.path)
     sizes = {name: size_text((run.path / name).stat().st_size) for name in sums}
     return [f"sha256       {digest[:16]}…  {name}  {sizes[name]}" for name, digest in sums.items()]

@@ -1,6 +1,6 @@
 """What a record holds besides the training itself: floating-point operations, memory, provenance.
 
-The trainer does not import this module, so an edit here leaves every stored run valid (``provenance.imports``).
+None of it is part of a run's identity (``training.identity``).
 """
 
 from collections.abc import Iterator

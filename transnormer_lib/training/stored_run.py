@@ -183,12 +183,17 @@ def read_run(path: Path) -> Run:
     return Run(path, config, record)
 
 
-def _check_sums(path: Path) -> None:
+def read_sums(path: Path) -> dict[str, str]:
+    """The recorded digest of each file of the run in a folder; raises :class:`RunDamaged` if they cannot be read."""
     try:
         lines = (path / _SUMS).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
         raise RunDamaged(f"run {path.name}: {_SUMS} cannot be read") from None
-    sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+
+
+def _check_sums(path: Path) -> None:
+    sums = read_sums(path)
     for name in sorted(sums.keys() | {_CONFIG, _RECORD, _WEIGHTS}):
         if not (path / name).is_file():
             raise RunDamaged(f"run {path.name}: {name} is missing")
