@@ -1,10 +1,15 @@
-"""What README and docs print works: Python blocks run, commands parse, and a stranger comes from a text to a model."""
+"""What README and docs print works: Python blocks run, commands parse, and a stranger comes from a text to a model.
+
+The tests marked ``printed`` really run every command, some minutes in all; ``.ci/run`` selects them.
+"""
 
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -21,7 +26,9 @@ def _blocks(language: str) -> dict[str, str]:
     """The fenced blocks of a language on all pages, by page and number."""
     found = {}
     for page in PAGES:
-        blocks = re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+        # All fences at once: a closing fence looks like an opening one without a language.
+        fenced = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+        blocks = [block for named, block in fenced if named == language]
         found |= {f"{page.name} {number}": block for number, block in enumerate(blocks, 1)}
     return found
 
@@ -35,6 +42,25 @@ COMMANDS = sorted(
         if re.match(r"(transnormer|make|python|\.venv/bin/papermill) ", line)
     }
 )
+
+
+# What takes hours is started, interrupted once it shows this, and must end at once without a traceback.
+INTERRUPTED = {
+    "make lab": "http://",
+    "make report PRESET=night": "reports/night/index.html",
+    "transnormer train --preset night --jobs 2": "train: ",
+    "transnormer sweep --preset night --only 04": "runs to train",
+}
+# What needs something that is not here says so in one line.
+REFUSED = {
+    "transnormer data fetch": "HF_HUB_OFFLINE",
+    "transnormer sweep --preset paper --only 07 --processes 8 -- --executor slurm --jobs 50": "slurm",
+}
+OF_CI = ("make report", "make test", "make oracles")  # .ci/run calls them itself
+ON_OWN_TEXT = ("transnormer runs", "transnormer train my_run.yaml")
+TO_THE_END = [
+    line for line in COMMANDS if line not in {*INTERRUPTED, *REFUSED, *OF_CI} and not line.startswith(ON_OWN_TEXT)
+]
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +93,70 @@ def test_a_printed_block_of_python_runs(block: str, a_strangers_folder: Path) ->
 def test_a_printed_command_on_ones_own_run_works(command: str, a_strangers_folder: Path) -> None:
     shown = _run(a_strangers_folder, [sys.executable, "-m", "transnormer_lib.cli", *shlex.split(command)[1:]])
     assert "my-text" in shown or "Once upon" in shown
+
+
+def _here(command: str) -> list[str]:
+    """The words of a printed command, with this environment's programs."""
+    program, *arguments = shlex.split(command)
+    own = {"transnormer": [sys.executable, "-m", "transnormer_lib.cli"], "python": [sys.executable]}
+    return [*own.get(program, [program]), *arguments]
+
+
+def _environment(tmp_path: Path) -> dict[str, str]:
+    return os.environ | {"TRANSNORMER_RUNS": str(tmp_path / "runs"), "HF_HUB_OFFLINE": "1"}
+
+
+@pytest.mark.printed
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("command", TO_THE_END)
+def test_a_printed_command_ends_well(command: str, tmp_path: Path) -> None:
+    words = [
+        word.replace("reports/benchmarks", str(tmp_path)).replace("/tmp/", f"{tmp_path}/") for word in _here(command)
+    ]
+    done = subprocess.run(words, cwd=CHECKOUT, env=_environment(tmp_path), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.printed
+@pytest.mark.parametrize("command", REFUSED)
+def test_a_printed_command_says_in_one_line_what_it_lacks_here(command: str, tmp_path: Path) -> None:
+    done = subprocess.run(_here(command), cwd=CHECKOUT, env=_environment(tmp_path), capture_output=True, text=True)
+    if done.returncode:
+        assert REFUSED[command] in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.printed
+@pytest.mark.parametrize("command", INTERRUPTED)
+def test_a_printed_command_starts_and_can_be_interrupted(command: str, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        _here(command),
+        cwd=CHECKOUT,
+        env=_environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    shown, deadline = "", threading.Timer(240, process.kill)
+    deadline.start()
+    assert process.stdout is not None
+    for line in process.stdout:
+        shown += line
+        if INTERRUPTED[command] in line:
+            break
+    os.killpg(process.pid, signal.SIGINT)
+    shown += process.communicate(input="y\n" if command == "make lab" else None, timeout=120)[0]
+    deadline.cancel()
+    assert INTERRUPTED[command] in shown
+    assert process.returncode != 0 or command == "make lab"
+    assert "Traceback" not in shown
+
+
+def test_ci_runs_the_rest() -> None:
+    script = (CHECKOUT / ".ci" / "run").read_text()
+    for command in (*OF_CI, "-m printed"):
+        assert command in script
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -12,7 +12,7 @@ from training_cases import RUN_CONDITIONS, config
 
 from transnormer_lib.training import numbers, trainer
 from transnormer_lib.training.store import RunStore
-from transnormer_lib.training.stored_run import Run, RunDamaged, read_run
+from transnormer_lib.training.stored_run import Run, RunDamaged, read_run, rewrite_record
 
 SMALL = config(steps=2)
 
@@ -104,6 +104,44 @@ def test_a_damaged_run_is_resumed_from_a_checkpoint_that_is_left(tmp_path: Path)
             store.get(SMALL)
     assert any(partial.iterdir())
     assert store.get(SMALL).record["sessions"] == 2
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "history.pt", "SHA256SUMS"])
+@pytest.mark.parametrize("damage", [_flip, _cut, Path.unlink], ids=["flipped", "truncated", "deleted"])
+def test_a_damaged_checkpoint_is_named_and_the_run_begins_anew(
+    damage: Callable[[Path], None], file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = RunStore(tmp_path, checkpoint_seconds=0.0)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(trainer._Training, "result", lambda _: (_ for _ in ()).throw(InterruptedError))
+        with pytest.raises(InterruptedError):
+            store.get(SMALL)
+    (checkpoint,) = (store._partial(SMALL) / "checkpoints").iterdir()
+    damage(checkpoint / file)
+    run = store.get(SMALL)
+    assert run.record["sessions"] == 1
+    assert f"{checkpoint}: " in (errors := capsys.readouterr().err)
+    assert "the run begins anew" in errors
+    assert _lasting(run) == _lasting(RunStore(tmp_path / "other").get(SMALL))
+
+
+@pytest.mark.parametrize("writes", range(3))
+def test_a_kill_while_a_run_is_measured_anew_leaves_it_whole(
+    writes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunStore(tmp_path).get(SMALL)
+    replace, left = Path.replace, iter(range(writes))
+
+    def killed_after_some(self: Path, target: Path) -> Path:
+        if next(left, None) is None:
+            raise InterruptedError
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", killed_after_some)
+    with pytest.raises(InterruptedError):
+        rewrite_record(run, {"evaluation": 99})
+    monkeypatch.undo()
+    assert read_run(run.path).record["evaluation"] == (numbers.EVALUATION if writes < 2 else 99)
 
 
 def test_results_of_another_evaluation_are_measured_again_from_the_weights(

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from transnormer_lib.files import write_bytes
+from transnormer_lib.sums import sha256
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -32,7 +33,7 @@ def key(*parts: object) -> str:
 
 def code_version(file: str) -> str:
     """The digest of a source file, for keys: results of older code are not reused."""
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return sha256(Path(file))
 
 
 def cached(name: str, digest: str, compute: Callable[[], bytes]) -> bytes:

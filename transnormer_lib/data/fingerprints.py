@@ -6,7 +6,6 @@ over the record. If the cache cannot be written, nothing is recorded.
 """
 
 import contextlib
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from transnormer_lib.data import cache
 from transnormer_lib.data.faults import DataFault
 from transnormer_lib.files import write_text
+from transnormer_lib.sums import sha256
 
 
 def verified(
@@ -33,8 +33,7 @@ def verified(
     if record and not rehash and all(record.get(name) == value for name, value in state.items()):
         found = str(record["sha256"])
     else:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        found = sha256(path)
     expected, known_by = (published, "published") if published else (record.get("sha256"), "recorded at first use")
     if expected is not None and found != expected:
         accepting = "if the change is intended, run: transnormer data check --accept"

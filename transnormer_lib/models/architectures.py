@@ -9,6 +9,9 @@ An architecture is a mechanism for the early half of the layers, one for the lat
 - ``gated``: FLASH and FLASH-quad, blocks without a feed-forward part. Pre-norm; ScaleNorm in the decoder, LayerNorm in
   the encoder.
 - ``gau``: GAU-α. RMSNorm after each block, no absolute positions.
+
+``EARLY/LATE``, such as ``diag/linear``, is any pair of mechanisms in TransNormer's backbone: T2 is ``diag/norm``,
+``linear-matched`` is ``linear/linear``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -76,6 +79,9 @@ _ARCHITECTURES: Mapping[str, Architecture] = {
     "gau": Architecture(_GAU, _GAU, "gau"),
 }
 
+# The options that a mechanism has in a pair: those of T2.
+_IN_PAIRS: Mapping[str, Layer] = {"diag": _DIAG_T2, "norm": _NORM_T2}
+
 # Blocks have no feed-forward part, so a model has more of them: 10 layers for 6, 24 for 12 (Section 5.1).
 _BLOCKS_PER_LAYER: Mapping[Kind, float] = {"decoder": 10 / 6, "encoder": 24 / 12}
 
@@ -94,6 +100,11 @@ def names() -> tuple[str, ...]:
 
 def _row(name: str) -> Architecture:
     """The architecture ``name``. A registered mechanism is one too: in every layer, on the baseline backbone."""
+    if "/" in name:
+        for half in (pair := name.split("/", 1)):
+            check_choice("architecture", half, dict.fromkeys(attention.names()))
+        early, late = (_IN_PAIRS.get(half, Layer(half)) for half in pair)
+        return Architecture(early, late, "transnormer")
     if name in attention.names() and name not in _ARCHITECTURES:
         return Architecture(Layer(name), Layer(name), "baseline")
     check_choice("architecture", name, dict.fromkeys((*names(), *attention.names())))

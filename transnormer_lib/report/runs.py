@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+from transnormer_lib import sums
 from transnormer_lib.report.pages import size_text
 from transnormer_lib.training.store import RunStore
-from transnormer_lib.training.stored_run import Run, RunDamaged, read_sums
+from transnormer_lib.training.stored_run import Run, RunDamaged
 
 
 def entries(store: RunStore) -> list[dict[str, Any]]:
@@ -82,6 +83,5 @@ def shown(run: Run) -> str:
 
 
 def _files(run: Run) -> list[str]:
-    sums = read_sums(run.path)
-    sizes = {name: size_text((run.path / name).stat().st_size) for name in sums}
-    return [f"sha256       {digest[:16]}…  {name}  {sizes[name]}" for name, digest in sums.items()]
+    pairs = [(digest, name, size_text((run.path / name).stat().st_size)) for digest, name in sums.read(run.path)]
+    return [f"sha256       {digest[:16]}…  {name}  {size}" for digest, name, size in pairs]

@@ -16,6 +16,7 @@ from transnormer_lib import studies
 from transnormer_lib.ledger import claims, kept
 from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.provenance.imports import closure, imported_modules, path_of, source_digest
+from transnormer_lib.sums import sha256
 
 
 def code_cells(notebook: dict[str, Any]) -> list[str]:
@@ -56,23 +57,19 @@ def digest(project: Project, notebook: str, parameters: dict[str, Any]) -> str:
             raise UserMistake(f"{notebook}: code cell {number}, line {error.lineno}: {error.msg}") from None
     modules = set(closure(start))
     data: dict[str, Any] = {
-        f"{module}/{file.name}": _sha256(file) for module in modules for file in _owned_files(module)
+        f"{module}/{file.name}": sha256(file) for module in modules for file in _owned_files(module)
     }
     # Committed results that the notebook shows: those of larger scales, and the files that its study reads.
     if kept.__name__ in modules and "scale" in parameters:
         data |= {f"kept/{found.preset}": vars(found) for found in kept.larger(parameters["scale"], notebook, project)}
     for pattern in studies.reads(notebook):
-        data |= {file.name: _sha256(file) for file in project.root.glob(pattern)}
+        data |= {file.name: sha256(file) for file in project.root.glob(pattern)}
     content = {"cells": cells, "parameters": parameters, "modules": source_digest(start), "data": data}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _tags(cell: dict[str, Any]) -> list[str]:
     return cell.get("metadata", {}).get("tags", [])
-
-
-def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def refresh_markdown(source: dict[str, Any], executed: dict[str, Any]) -> bool:

@@ -3,7 +3,7 @@
 A checkpoint is a folder with what Accelerate's ``save_state`` writes (weights, optimiser, gradient scaler, random
 states of every process) and ``history.pt`` with the trainer's own state. It is written under a temporary name and
 renamed when it is complete on disk, and only then is the previous one removed, so that a process may be killed at any
-time.
+time. ``SHA256SUMS`` holds the digests of its files; a damaged checkpoint is named and the run begins anew.
 """
 
 import os
@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import torch
+
+from transnormer_lib import sums
 
 _HISTORY = "history.pt"
 
@@ -58,6 +60,7 @@ class Checkpoints:
         accelerator.save_state(str(partial))
         accelerator.wait_for_everyone()
         if accelerator.is_main_process:
+            sums.seal(partial)
             _flush(partial)
             partial.rename(self.folder / name)
             for old in self.folder.glob(f"step-*-of-{accelerator.num_processes}"):
@@ -70,7 +73,13 @@ class Checkpoints:
     def read(self, accelerator: Any) -> dict[str, Any] | None:
         """Load the newest checkpoint into what ``accelerator`` prepared; returns its history, None without one."""
         path, history = self.latest(accelerator.num_processes), None
-        if path is not None:
+        if path is not None and (damage := _damage(path)):
+            accelerator.wait_for_everyone()  # all have seen it
+            if accelerator.is_main_process:
+                print(f"{path}: {damage}; the run begins anew", file=sys.stderr)
+                shutil.rmtree(path)
+            accelerator.wait_for_everyone()
+        elif path is not None:
             # Accelerate also sets the random states of numpy and Python, which belong to the caller.
             others = random.getstate(), np.random.get_state()  # noqa: NPY002
             try:
@@ -95,6 +104,14 @@ class Checkpoints:
                 f" processes={processes} begins the run anew",
                 file=sys.stderr,
             )
+
+
+def _damage(checkpoint: Path) -> str:
+    try:
+        sums.check(checkpoint, needed=[_HISTORY])
+    except ValueError as damage:
+        return str(damage)
+    return ""
 
 
 def _flush(folder: Path) -> None:

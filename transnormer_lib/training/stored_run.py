@@ -3,8 +3,8 @@
 ``tokenizer.json`` is the vocabulary of a run on byte pairs, so that the run can be used without the text it was learned
 from; ``gradients.safetensors`` holds the statistics of the gradients.
 
-``SHA256SUMS`` holds the digest of each file (``sha256sum -c SHA256SUMS`` checks them), so that a damaged or edited run
-is noticed before anything is read from it.
+``SHA256SUMS`` (``transnormer_lib.sums``) holds the digest of each file, so that a damaged or edited run is noticed
+before anything is read from it.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transnormer_lib import sums
 from transnormer_lib.files import write_text
 from transnormer_lib.strict import from_plain
 from transnormer_lib.training import bands
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from transnormer_lib.training.gradient_statistics import GradientStatistics
 
 _CONFIG, _RECORD, _WEIGHTS, _GRADIENTS = "config.json", "record.json", "model.safetensors", "gradients.safetensors"
-_VOCABULARY, _SUMS = "tokenizer.json", "SHA256SUMS"
+_VOCABULARY = "tokenizer.json"
 
 
 class RunFailed(RuntimeError):
@@ -133,7 +134,11 @@ def _ids(vocabulary: "Vocabulary", text: str) -> "Tensor":
 def write_record(config: RunConfig, record: dict[str, Any], folder: Path) -> None:
     """Write config and record."""
     write_text(folder / _CONFIG, json.dumps(asdict(config), indent=1, sort_keys=True))
-    write_text(folder / _RECORD, json.dumps(record, indent=1, sort_keys=True))
+    write_text(folder / _RECORD, _record_text(record))
+
+
+def _record_text(record: dict[str, Any]) -> str:
+    return json.dumps(record, indent=1, sort_keys=True)
 
 
 def write_run(config: RunConfig, record: dict[str, Any], model: Any, gradients: Any, folder: Path) -> None:
@@ -149,20 +154,20 @@ def write_run(config: RunConfig, record: dict[str, Any], model: Any, gradients: 
     if gradients is not None:
         gradients.save(folder / _GRADIENTS)
     write_record(config, record, folder)
-    _write_sums(folder)
+    sums.seal(folder)
 
 
 def rewrite_record(run: Run, changes: dict[str, Any]) -> Run:
-    """The run with these entries of its record replaced, on disk too."""
+    """The run with these entries of its record replaced, on disk too.
+
+    A kill at any moment leaves the run whole, with the old record or the new one.
+    """
     record = run.record | changes
-    write_record(run.config, record, run.path)
-    _write_sums(run.path)
+    digest = hashlib.sha256(_record_text(record).encode()).hexdigest()
+    sums.seal(run.path, also=[(digest, _RECORD)])
+    write_text(run.path / _RECORD, _record_text(record))
+    sums.seal(run.path)
     return Run(run.path, run.config, record)
-
-
-def _write_sums(folder: Path) -> None:
-    files = sorted(path for path in folder.iterdir() if path.name != _SUMS and not path.name.startswith("."))
-    write_text(folder / _SUMS, "".join(f"{_sha256(path)}  {path.name}\n" for path in files))
 
 
 def read_run(path: Path) -> Run:
@@ -172,7 +177,10 @@ def read_run(path: Path) -> Run:
     """
     if not path.is_dir():
         raise FileNotFoundError(f"{path}: no such run")
-    _check_sums(path)
+    try:
+        sums.check(path, needed=(_CONFIG, _RECORD, _WEIGHTS))
+    except ValueError as damage:
+        raise RunDamaged(f"run {path.name}: {damage}") from None
     try:
         config = from_plain(RunConfig, json.loads((path / _CONFIG).read_text()))
     except ValueError as fault:
@@ -181,26 +189,3 @@ def read_run(path: Path) -> Run:
     if (name := run_id(config, record["data"], record["arithmetic"])) != path.name:
         raise RunDamaged(f"run {path.name}: its config is that of {name}")
     return Run(path, config, record)
-
-
-def read_sums(path: Path) -> dict[str, str]:
-    """The recorded digest of each file of the run in a folder; raises :class:`RunDamaged` if they cannot be read."""
-    try:
-        lines = (path / _SUMS).read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
-        raise RunDamaged(f"run {path.name}: {_SUMS} cannot be read") from None
-    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-
-
-def _check_sums(path: Path) -> None:
-    sums = read_sums(path)
-    for name in sorted(sums.keys() | {_CONFIG, _RECORD, _WEIGHTS}):
-        if not (path / name).is_file():
-            raise RunDamaged(f"run {path.name}: {name} is missing")
-        if sums.get(name) != _sha256(path / name):
-            raise RunDamaged(f"run {path.name}: {name} is not what was written; its digest differs")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

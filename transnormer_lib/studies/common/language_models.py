@@ -23,6 +23,7 @@ from transnormer_lib.training.stored_run import Run
 
 _WARMUP_START = 1e-7  # the rate from which the released scripts warm up
 _EPS = {"causal": 1e-8, "masked": 1e-6}  # Adam's ε of Table 13
+_IN_NAMES = str.maketrans("+/", "--")  # what a run's name may not hold
 RELEASED = "+released"  # ends the name of a row in the released recipe
 
 
@@ -102,7 +103,7 @@ def model(name: str, parameters: LanguageModelParameters, **fields: Any) -> Mode
 def run(label: str, config: ModelConfig, seed: int, parameters: LanguageModelParameters, **fields: Any) -> RunConfig:
     """One training run of ``config`` with the notebook's data, optimiser and steps, named ``TASK-LABEL-seedN``."""
     whole = RunConfig(
-        name=f"{parameters.task}-{label.replace('+', '-')}-seed{seed}",
+        name=f"{parameters.task}-{label.translate(_IN_NAMES)}-seed{seed}",
         model=config,
         data=DataConfig(
             corpus=parameters.corpus,
