@@ -1,8 +1,9 @@
 """The config of a training run: model, data, optimiser, number of steps, seed.
 
 Runs with equal configs, data and code are the same run, and the store (``training.store``) keeps one of them. Options
-that cannot change the result, such as how often a checkpoint is written, are not in the config. The one exception is
-``RunConfig.bands``, the losses expected of a recipe: they are not part of its identity (:meth:`RunConfig.identity`).
+that cannot change the result, such as how often a checkpoint is written, are not in the config. The exceptions are
+``RunConfig.bands``, the losses expected of a recipe, and ``RunConfig.rate_search``, where its learning rate comes from:
+they are not part of its identity (:meth:`RunConfig.identity`).
 """
 
 import math
@@ -153,6 +154,7 @@ class RunConfig:
     measured_at_end: tuple[str, ...] = ()
     keep: Keep = "last"  # which weights to keep: the last, or those of the best evaluation
     bands: tuple[Band, ...] = ()  # expected losses; a run outside a band stops
+    rate_search: tuple[str, ...] = ()  # the names of the runs among which the learning rate was chosen
     accumulate: int = 1  # micro-batches per optimiser step, to fit memory
     precision: Precision = "fp32"  # of the matrix products; weights, norms and losses are always fp32
     gradients: Gradients = "none"  # "norms": record the statistics of training.gradient_statistics
@@ -232,9 +234,11 @@ class RunConfig:
     def identity(self) -> dict[str, Any]:
         """What distinguishes a run from others, as plain values: the fields that differ from their defaults.
 
-        Leaves out the bands, which do not affect training, and ``start_from``, which has its own identity.
+        Leaves out the bands and the rate search, which do not affect training, and ``start_from``, which has its own
+        identity.
         """
-        return {name: value for name, value in differing(self).items() if name not in ("bands", "start_from")}
+        outside = ("bands", "rate_search", "start_from")
+        return {name: value for name, value in differing(self).items() if name not in outside}
 
 
 def steps_of(epochs: float, examples: int, batch_size: int) -> int:

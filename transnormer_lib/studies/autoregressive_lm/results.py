@@ -12,9 +12,9 @@ from transnormer_lib.analysis import seeds
 from transnormer_lib.data.ngrams import ngram_baselines
 from transnormer_lib.data.text import TextCorpus
 from transnormer_lib.studies.autoregressive_lm.published import PERPLEXITY, PUBLISHED, table_4
-from transnormer_lib.studies.autoregressive_lm.runs import Parameters, models, runs
+from transnormer_lib.studies.autoregressive_lm.runs import Parameters, judged
 from transnormer_lib.studies.common import language_models, row_losses
-from transnormer_lib.studies.common.language_models import final_bits, grid
+from transnormer_lib.studies.common.language_models import final_bits
 from transnormer_lib.studies.common.measured import Measured, by_row
 from transnormer_lib.training.evaluation import evaluate
 from transnormer_lib.training.store import RunStore
@@ -31,7 +31,7 @@ def measure(parameters: Parameters, store: RunStore) -> list[MeasuredDecoder]:
     """Train or load every run and measure it on the test split too, on which nothing was chosen."""
     corpus = language_models.corpus(parameters)
     measured = []
-    for (row, seed), config in zip(grid(models(parameters), parameters.seeds), runs(parameters), strict=True):
+    for row, seed, config in judged(parameters):
         run, test = store.get(config), math.inf
         if run.record["status"] == "finished":
             model, cpu, windows = run.model(), torch.device("cpu"), parameters.test_windows
