@@ -17,6 +17,8 @@ BIN   := $(VENV)/bin
 # Written last, so an interrupted set-up is taken up again and a finished one is skipped.
 STAMP := $(VENV)/.installed
 ORACLES := $(VENV)/.oracles
+# In a container one is often root, whom Jupyter refuses unless told; it listens on this machine alone, with a token.
+AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup report test oracles lab check clean
@@ -54,7 +56,7 @@ $(ORACLES): $(STAMP)
 	@touch $(ORACLES)
 
 lab: $(STAMP)
-	@$(BIN)/jupyter lab --notebook-dir=. notebooks/00_start_here.ipynb
+	@$(BIN)/jupyter lab $(AS_ROOT) --notebook-dir=. notebooks/00_start_here.ipynb
 
 check: $(STAMP)
 	@$(BIN)/ruff check .

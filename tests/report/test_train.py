@@ -1,6 +1,9 @@
 """A preset's runs are trained without notebooks: those that the store lacks, each once, in one process or several."""
 
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -100,6 +103,61 @@ def test_an_interruption_ends_every_process_and_waits_for_it(project: Project, m
         train_lacking(project, "quick", [STUDY], jobs=3)
     assert [process.heard[-2:] for process in processes] == [["terminate", "wait"]] * 3
     assert sorted(run for process in processes for run in process.runs) == [f"{STUDY}:{n}" for n in range(4)]
+
+
+def test_an_interruption_while_processes_start_ends_those_that_have(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+
+    class Process:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            if heard:
+                raise KeyboardInterrupt
+            heard.append("started")
+
+        def wait(self) -> int:
+            heard.append("wait")
+            return 130
+
+        def terminate(self) -> None:
+            heard.append("terminate")
+
+    monkeypatch.setattr(train.subprocess, "Popen", Process)
+    with pytest.raises(KeyboardInterrupt):
+        train_lacking(project, "quick", [STUDY], jobs=2)
+    assert heard == ["started", "terminate", "wait"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+def test_no_process_outlives_a_command_that_is_killed(project: Project) -> None:
+    set_parameters(project, {"steps": 100_000})
+    command = [sys.executable, "-m", "transnormer_lib.cli", "train", "--only", "03", "--jobs", "2"]
+    main = subprocess.Popen(command, cwd=project.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def shares() -> list[int]:
+        mine = [str(project.root), "transnormer_lib.report.share"]
+        commands = {int(file.parent.name): file for file in Path("/proc").glob("[0-9]*/cmdline")}
+        return [number for number, file in commands.items() if all(word in _text(file) for word in mine)]
+
+    _until(lambda: len(shares()) == 2)
+    main.kill()
+    main.wait()
+    _until(lambda: not shares())
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_bytes().decode(errors="replace")
+    except OSError:  # the process has ended
+        return ""
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 @pytest.mark.usefixtures("no_real_data")

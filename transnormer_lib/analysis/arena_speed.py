@@ -292,13 +292,11 @@ def _bench(pipe: Connection, models: Any, work: Work, schedule: Schedule, limits
 def _settle_memory() -> None:
     # By default glibc returns freed memory to the system within a step and fetches it again page by page, which takes
     # up to a third of a step, depending on what was freed before. Here it keeps what it frees, as PyTorch's allocator
-    # does on a GPU; only tensors above 32 MB still go back. Memory that is free now is returned first, because forked
-    # processes would use it without counting it as theirs.
+    # does on a GPU; only tensors above 32 MB still go back.
     gc.collect()
     gc.freeze()  # a collection in a forked process would copy every page that holds an object
     library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt") and hasattr(library, "malloc_trim"):  # other C libraries have neither
-        library.malloc_trim(0)
+    if hasattr(library, "mallopt"):  # glibc has it
         for option, value in ((_M_TRIM_THRESHOLD, 2**31 - 1), (_M_MMAP_THRESHOLD, 2**25)):
             library.mallopt(option, value)
 

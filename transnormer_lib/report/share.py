@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake, find_project
 from transnormer_lib.report.progress import say
-from transnormer_lib.report.signals import on_ending
+from transnormer_lib.report.signals import end_with, on_ending
 
 if TYPE_CHECKING:
     from transnormer_lib.training.config import RunConfig
@@ -83,9 +83,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--preset", required=True, help="the scale, a folder of params/")
     parser.add_argument("--root", type=Path, default=None, help="the project's folder (default: the current one)")
     parser.add_argument("--tracker", default=None, help="also report to this tracker: tensorboard, wandb, ...")
+    parser.add_argument("--parent", type=int, default=None, help="end when this process does")
     parser.add_argument("runs", nargs="+", metavar="NOTEBOOK:NUMBER", help="runs, by their number in the study")
     options = parser.parse_args(arguments)
     on_ending(signal.default_int_handler)
+    if options.parent is not None:
+        end_with(options.parent)
     try:
         wanted = [_place(text) for text in options.runs]
         project = find_project(options.root)

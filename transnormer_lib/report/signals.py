@@ -1,11 +1,17 @@
-"""The signals that ask a process to end, and how to finish a short step first."""
+"""The signals that ask a process to end, how to finish a short step first, and how to end with a parent."""
 
+import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_POLL_SECONDS = 0.5
+_PATIENCE = 30.0  # seconds to end kernels, write records and checkpoints
 
 
 def on_ending(handler: Callable[[int, FrameType | None], object]) -> None:
@@ -24,3 +30,19 @@ def undisturbed() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def end_with(parent: int) -> None:
+    """End this process and its group soon after the process ``parent``, which started it, even if that one is killed.
+
+    The group, which this process must lead, gets SIGTERM and, half a minute later, SIGKILL.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_POLL_SECONDS)
+        os.killpg(0, signal.SIGTERM)
+        time.sleep(_PATIENCE)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()

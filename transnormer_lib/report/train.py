@@ -113,15 +113,15 @@ def _in_processes(
 
     The exit code of a process that a signal ended is 128 plus the signal's number.
     """
-    command = [sys.executable, "-m", "transnormer_lib.report.share", "--root", str(project.root), "--preset", preset]
-    command += ["--tracker", tracker] if tracker else []
+    command = [sys.executable, "-m", "transnormer_lib.report.share", "--parent", str(os.getpid())]
+    command += ["--root", str(project.root), "--preset", preset] + (["--tracker", tracker] if tracker else [])
     quiet = os.environ | {"TQDM_DISABLE": "1"}  # bars of several processes would overwrite each other
-    processes = [
-        # In its own session, so that only this process gets Ctrl-C from the terminal and passes it on once.
-        subprocess.Popen([*command, *(f"{name}:{n}" for name, n in share)], env=quiet, start_new_session=True)
-        for share in (lacking[first::jobs] for first in range(min(jobs, len(lacking))))
-    ]
+    processes: list[subprocess.Popen[bytes]] = []
     try:
+        for share in (lacking[first::jobs] for first in range(min(jobs, len(lacking)))):
+            runs = [f"{name}:{number}" for name, number in share]
+            # In its own session, so that only this process gets Ctrl-C from the terminal and passes it on once.
+            processes.append(subprocess.Popen([*command, *runs], env=quiet, start_new_session=True))
         codes = [process.wait() for process in processes]
     except KeyboardInterrupt:
         with undisturbed():  # they write their checkpoints

@@ -5,22 +5,9 @@ file LOCK. It waits for LOCK, because the jobs of a killed report may need a mom
 its own.
 """
 
-import os
-import signal
 import sys
-import threading
-import time
 
-_POLL_SECONDS = 0.5
-_PATIENCE = 30.0  # seconds for the jobs to end their kernels and write their records
-
-
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_POLL_SECONDS)
-    os.killpg(0, signal.SIGTERM)  # Snakemake starts no further job, and the running ones end themselves
-    time.sleep(_PATIENCE)
-    os.killpg(0, signal.SIGKILL)
+from transnormer_lib.report.signals import end_with
 
 
 def main(parent: str, lock: str, *arguments: str) -> None:
@@ -28,7 +15,7 @@ def main(parent: str, lock: str, *arguments: str) -> None:
     from filelock import FileLock
     from snakemake.cli import main as snakemake
 
-    threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
+    end_with(int(parent))  # at SIGTERM Snakemake starts no further job, and the running ones end themselves
     with FileLock(lock):
         snakemake(list(arguments))
 
