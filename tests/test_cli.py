@@ -94,11 +94,11 @@ def test_a_preset_that_is_wrong_itself_is_named_with_its_field(root: Path, capsy
 
 
 def test_claims_prints_the_ledger_as_it_is(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    claim = {"id": "eq-9", "locus": "Eq. 9", "verdict": "verified"}
+    claim = {"id": "eq-9", "locus": "Eq. 9", "verdict": "survives"}
     ledger = root / "reports" / "quick" / "claims.json"
     ledger.parent.mkdir(parents=True)
     ledger.write_text(json.dumps([claim]))
     assert main(["claims", "--json", "--root", str(root)]) == 0
     assert json.loads(capsys.readouterr().out) == [claim]
     assert main(["claims", "--root", str(root)]) == 0
-    assert capsys.readouterr().out.split() == ["verified", "Eq.", "9", "eq-9"]
+    assert capsys.readouterr().out.split() == ["survives", "Eq.", "9", "eq-9"]

@@ -11,13 +11,14 @@ import pytest
 from report_factory import ABSENT, CLAIMS, MEASURED, TABLE, THEORY, executed_notebook, fail, make_report, write_record
 
 from transnormer_lib.ledger.judging import counts, judge_claims, last_run, write_claims
+from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.measurements import MIME
 from transnormer_lib.ledger.verdicts import VERDICTS
 
 NOTEBOOKS = [THEORY, TABLE, ABSENT]
 KEYS = {
     "id", "paper", "locus", "statement", "kind", "published", "measured", "tolerance", "decided_at", "scale",
-    "verdict", "seeds", "notebook", "anchor",
+    "verdict", "reason", "seeds", "notebook", "anchor", "source",
 }  # fmt: skip
 
 
@@ -29,16 +30,16 @@ def test_every_claim_has_exactly_the_agreed_keys_in_the_order_of_the_claims(tmp_
     entries = judge_claims(make_report(tmp_path), "quick", CLAIMS, NOTEBOOKS).claims
     assert [entry["id"] for entry in entries] == [claim.id for claim in CLAIMS]
     for entry in entries:
-        optional = {"reason"} if entry["verdict"] == "not run" else set()
-        optional |= {"timing"} if entry["id"] == "speed" else set()
-        assert set(entry) == KEYS | optional
+        assert set(entry) == KEYS | ({"timing"} if entry["id"] == "speed" else set())
+        assert entry["source"] == "run"
+        assert entry["reason"] or entry["verdict"] != "not run"
         assert entry.get("timing", True) is True
 
 
 def test_verdicts_seeds_and_anchors_follow_from_the_measurements(tmp_path: Path) -> None:
     found = ledger(make_report(tmp_path))
     assert {name: entry["verdict"] for name, entry in found.items()} == {
-        "bound-holds": "verified",
+        "bound-holds": "survives",
         "bound-breaks": "refuted",
         "structure": "reproduced",
         "unmeasured": "not run",
@@ -48,8 +49,8 @@ def test_verdicts_seeds_and_anchors_follow_from_the_measurements(tmp_path: Path)
         "elsewhere": "not run",
     }
     assert found["ahead"]["seeds"] == [0, 1, 2, 3, 4]
-    assert found["ahead"]["measured"]["floor"] == {"name": "the floor", "value": 3.7}
-    assert found["perplexity"]["measured"] == 5.2
+    assert found["ahead"]["measured"]["floor"] == {"name": "the floor", "value": 4.5}
+    assert found["perplexity"]["measured"] == {"mean": 5.2, "range": [5.1, 5.3]}
     assert found["bound-holds"]["anchor"] == "01_theory.html#claim-bound-holds"
     assert found["bound-breaks"]["measured"]["counter_example"] == {"q": [1.5]}
 
@@ -68,7 +69,7 @@ def test_a_failed_notebook_keeps_what_this_run_measured_and_not_what_an_older_ru
     report_dir = make_report(tmp_path)
     fail(report_dir, THEORY, "code cell 3: ValueError: no", status=status)
     found = ledger(report_dir)
-    assert found["bound-holds"]["verdict"] == "verified"
+    assert found["bound-holds"]["verdict"] == "survives"
     assert found["bound-breaks"]["verdict"] == "not run"
     assert found["bound-breaks"]["reason"] == f"notebook {status}: code cell 3: ValueError: no"
     assert found["ahead"]["verdict"] == "reproduced"
@@ -132,7 +133,7 @@ def test_a_record_that_cannot_be_read_costs_its_notebook_alone(tmp_path: Path) -
     (report_dir / "records" / f"{TABLE}.json").write_text("{")
     found = ledger(report_dir)
     assert found["ahead"]["reason"].startswith("notebook failed: its record cannot be read")
-    assert found["bound-holds"]["verdict"] == "verified"
+    assert found["bound-holds"]["verdict"] == "survives"
 
 
 def test_claims_of_a_notebook_without_a_page_are_anchored_on_the_index(tmp_path: Path) -> None:
@@ -161,9 +162,34 @@ def test_an_unchanged_ledger_is_not_written_again(tmp_path: Path) -> None:
 def test_counts_name_every_verdict_failures_and_gaps_before_successes(tmp_path: Path) -> None:
     found = counts(judge_claims(make_report(tmp_path), "quick", CLAIMS, NOTEBOOKS).claims)
     assert list(found) == list(VERDICTS)
-    assert list(found)[:3] == ["refuted", "not reproduced", "not run"]
+    assert list(found)[:5] == ["refuted", "not reproduced", "inconsistent", "opposite", "misprint"]
     assert sum(found.values()) == len(CLAIMS)
-    assert (found["refuted"], found["not run"], found["verified"]) == (1, 3, 1)
+    assert (found["refuted"], found["not run"], found["survives"]) == (1, 3, 1)
+
+
+def test_what_was_kept_of_a_larger_scale_stands_in_place_of_this_one_s(tmp_path: Path) -> None:
+    at_night = {"scale": "night", "measured": {"interval": [0.1, 0.3]}, "seeds": [1, 2], "reason": None}
+    kept = Kept(
+        preset="night",
+        scale="night",
+        notebook=TABLE,
+        parameters={},
+        runs=[],
+        device="a machine",
+        threads=1,
+        commit="abc",
+        started="2026-11-21T20:00:00+00:00",
+        claims=[
+            {"id": "ahead", "verdict": "opposite", **at_night},
+            {"id": "perplexity", "verdict": "not run", **at_night},
+        ],
+    )
+    found = judge_claims(make_report(tmp_path), "quick", CLAIMS, NOTEBOOKS, [kept])
+    entries = {entry["id"]: entry for entry in found.claims}
+    assert [entries["ahead"][key] for key in ("verdict", "scale", "source")] == ["opposite", "night", "kept"]
+    assert [entries["perplexity"][key] for key in ("verdict", "scale", "source")] == ["undecided", "quick", "run"]
+    assert found.best["ahead"].interval == (0.1, 0.3)
+    assert found.judgements["ahead"].verdict == "reproduced"
 
 
 def test_the_ledger_reads_notebooks_as_nbformat_writes_them(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def keep_at_night(root: Path, content: str) -> Path:
     return path
 
 
-def test_what_larger_scales_kept_is_named_with_its_machine_and_judges_nothing(tmp_path: Path) -> None:
+def test_what_larger_scales_kept_is_named_with_its_machine_and_counts(tmp_path: Path) -> None:
     make_report(tmp_path)
     before = build_report(tmp_path, "quick", CLAIMS)
     fields = {"preset": "night", "scale": "night", "notebook": THEORY, "parameters": {}, "runs": [], "threads": 1}
@@ -54,14 +54,19 @@ def test_what_larger_scales_kept_is_named_with_its_machine_and_judges_nothing(tm
         "device": "a machine",
         "commit": "abc",
         "started": "2026-11-21T20:00:00+00:00",
-        "claims": [{"verdict": "not reproduced"}],
+        "claims": [
+            {"id": "structure", "verdict": "not reproduced", "scale": "night", "measured": [1, 3], "seeds": None}
+        ],
     }
     keep_at_night(tmp_path, json.dumps(fields))
     after = build_report(tmp_path, "quick", CLAIMS)
     text = Page(tmp_path / QUICK / "index.html").text
     assert "Kept from larger scales" in text
     assert "on a machine" in text
-    assert (after.counts, after.failed) == (before.counts, before.failed)
+    assert after.failed == before.failed
+    moved = {verdict: after.counts[verdict] - before.counts[verdict] for verdict in ("reproduced", "not reproduced")}
+    assert moved == {"reproduced": -1, "not reproduced": 1}
+    assert "kept from night" in text
 
 
 def test_a_kept_file_that_cannot_be_read_is_named_and_costs_nothing_else(tmp_path: Path) -> None:
@@ -75,7 +80,7 @@ def test_a_kept_file_that_cannot_be_read_is_named_and_costs_nothing_else(tmp_pat
 def test_the_scoreboard_counts_refuted_and_not_run_before_successes(root: Path) -> None:
     text = Page(root / QUICK / "index.html").text
     score = text[: text.index("What failed")]
-    places = [score.index(sign) for sign in ("✗ refuted", "○ not run", "✓ reproduced", "✓ verified")]
+    places = [score.index(sign) for sign in ("✗ refuted", "○ not run", "✓ reproduced", "✓ survives")]
     assert places == sorted(places)
 
 

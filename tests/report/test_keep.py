@@ -14,8 +14,8 @@ from transnormer_lib.report.staleness import digest
 
 NOTEBOOK = "09_ablations"
 CLAIMS = [
-    {"id": "a", "notebook": NOTEBOOK, "verdict": "trend"},
-    {"id": "b", "notebook": "01_other", "verdict": "verified"},
+    {"id": "a", "notebook": NOTEBOOK, "verdict": "trend", "scale": "quick", "measured": 1.0, "seeds": [1]},
+    {"id": "b", "notebook": "01_other", "verdict": "survives", "scale": "quick", "measured": 1.0, "seeds": None},
 ]
 
 

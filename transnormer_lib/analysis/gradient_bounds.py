@@ -254,13 +254,16 @@ def eq_53_second_line(t: Sequence[float], eps: float) -> SecondLine:
     return SecondLine(float(jacobian[0, 1].abs()), second_line, 1.5 / root)
 
 
-def eq_55_error(n: int, d: int, eps: float, generator: Generator) -> float:
-    """Relative error against autograd of Eq. 55 with its printed upper limit n, for n < d (0: exact)."""
-    if not 0 < n < d:
-        raise ValueError(f"n={n}, d={d}: must satisfy 0 < n < d, where the printed sum is defined and truncated")
+def eq_55_error(terms: int, d: int, eps: float, generator: Generator) -> float:
+    """Relative error against autograd of Eq. 55 summed over the first ``terms`` of d numbers (0: exact).
+
+    It prints n terms; all d are needed.
+    """
+    if not 0 < terms <= d:
+        raise ValueError(f"terms={terms}, d={d}: must satisfy 0 < terms <= d")
     t, g = torch.randn(2, d, generator=generator, dtype=torch.float64)
     automatic = autograd_jacobian(lambda x: gradients.normalise(x, "rms", eps) @ g, t)
-    printed = g[:n] @ gradients.jacobian_norm(t[None], "rms", eps)[0, :n]
+    printed = g[:terms] @ gradients.jacobian_norm(t[None], "rms", eps)[0, :terms]
     return float((printed - automatic).norm() / automatic.norm())
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 CONFIDENCE = 0.95
+_POWER = 0.8  # how often the smallest visible effect is found
 
 
 def finished(values: Iterable[float]) -> list[float]:
@@ -30,11 +31,29 @@ def spread(values: Sequence[float], digits: int) -> str:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Mean of differences paired by seed, and its two-sided 95% interval (Student's t, n - 1 degrees)."""
+    """Mean of n differences paired by seed, and its two-sided 95% interval (Student's t, n - 1 degrees)."""
 
     mean: float
     low: float
     high: float
+    error: float  # standard error of the mean
+    n: int
+
+    def p(self, hypothesis: float = 0.0) -> float:
+        """The two-sided p-value of the hypothesis that the true difference is ``hypothesis``."""
+        from scipy.special import stdtr
+
+        if not self.error:
+            return float(self.mean == hypothesis)
+        return 2.0 * float(stdtr(self.n - 1, -abs(self.mean - hypothesis) / self.error))
+
+    @property
+    def visible(self) -> float:
+        """The smallest true difference of either sign for which this test finds p < 0.05 in four of five tries."""
+        from scipy.special import nctdtrinc, stdtrit
+
+        critical = float(stdtrit(self.n - 1, 0.5 + CONFIDENCE / 2))
+        return float(nctdtrinc(self.n - 1, 1.0 - _POWER, critical)) * self.error
 
 
 def paired_difference(better: Sequence[float], worse: Sequence[float], higher_is_better: bool) -> PairedDifference:
@@ -46,8 +65,19 @@ def paired_difference(better: Sequence[float], worse: Sequence[float], higher_is
     n = len(differences)
     mean = math.fsum(differences) / n
     variance = math.fsum((d - mean) ** 2 for d in differences) / (n - 1)
-    half_width = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * math.sqrt(variance / n)
-    return PairedDifference(mean, mean - half_width, mean + half_width)
+    error = math.sqrt(variance / n)
+    half_width = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * error
+    return PairedDifference(mean, mean - half_width, mean + half_width, error, n)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values (Holm, 1979), in the order given; below 0.05, a test is significant among all."""
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
 
 
 def compared(

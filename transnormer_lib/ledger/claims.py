@@ -15,7 +15,7 @@ from transnormer_lib.papers import catalogue
 from transnormer_lib.papers.records import Record, build, read_yaml
 from transnormer_lib.project import Project
 
-Kind = Literal["theorem", "property", "number", "ordering"]
+Kind = Literal["theorem", "misprint", "property", "print", "number", "ordering", "comparable"]
 
 PACKAGE = Path(__file__).parents[1]
 FILE = "claims.yaml"  # in a study's folder
@@ -24,7 +24,11 @@ _Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
 
 
 class Claim(Record):
-    """One claim. ``number`` claims need a numeric ``published`` and an explicit ``tolerance``."""
+    """One claim.
+
+    A ``number`` has a numeric ``published``, or a mapping of a table's cells to numbers, and a ``tolerance``. That of a
+    ``comparable`` claim is how far behind it may be. A ``misprint`` names the claim that is its correction.
+    """
 
     id: Annotated[str, Field(pattern=_ID, max_length=80)]  # unique over all papers; the anchor in the report
     paper: str
@@ -33,6 +37,8 @@ class Claim(Record):
     kind: Kind
     published: float | int | str | list[Any] | dict[str, Any] | None  # None: the paper gives no value
     tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None  # largest |ours - published|
+    least: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None  # of an ordering: the lead that it means
+    corrected: str | None = None  # of a misprint: the claim that is its correction
     decided_at: Scale  # smallest preset that may decide it
     notebook: str  # that measures it, the study's: "01_gradient_theory"
     timing: bool = False  # a measured time: differs between two runs of the same code
@@ -52,13 +58,20 @@ class Claim(Record):
 
     @model_validator(mode="after")
     def _judgeable(self) -> "Claim":
-        if self.kind == "number":
-            if not isinstance(self.published, int | float):
-                raise ValueError(f"published={self.published!r}: a claim of kind 'number' needs a number")
-            if self.tolerance is None:
-                raise ValueError("tolerance: a claim of kind 'number' needs an explicit tolerance")
-        elif self.kind != "property" and self.tolerance is not None:
-            raise ValueError(f"tolerance={self.tolerance!r}: a claim of kind {self.kind!r} has none")
+        cells = list(self.published.values()) if isinstance(self.published, dict) else [self.published]
+        if self.kind == "number" and not (cells and all(isinstance(cell, int | float) for cell in cells)):
+            raise ValueError(f"published={self.published!r}: a claim of kind 'number' needs a number, or one per cell")
+        if self.kind in ("number", "comparable") and self.tolerance is None:
+            raise ValueError(f"tolerance: a claim of kind {self.kind!r} needs an explicit tolerance")
+        for name, kinds in (
+            ("tolerance", ("number", "comparable", "property", "print")),
+            ("least", ("ordering",)),
+            ("corrected", ("misprint",)),
+        ):
+            if getattr(self, name) is not None and self.kind not in kinds:
+                raise ValueError(f"{name}={getattr(self, name)!r}: a claim of kind {self.kind!r} has none")
+        if self.kind == "misprint" and self.corrected is None:
+            raise ValueError("corrected: a claim of kind 'misprint' needs the claim that is its correction")
         return self
 
 
@@ -85,6 +98,9 @@ def load(studies: Path = PACKAGE / "studies", project: Project | None = None) ->
             if claim.id in found:
                 raise ValueError(f"id={claim.id!r}: used twice, in {found[claim.id][0]} and in {where}")
             found[claim.id] = (where, claim)
+    for where, claim in found.values():
+        if claim.corrected is not None and claim.corrected not in found:
+            raise ValueError(f"{where}: claim {claim.id!r}: corrected={claim.corrected!r}: must be a claim")
     return tuple(sorted((claim for _, claim in found.values()), key=lambda claim: claim.notebook))
 
 

@@ -3,7 +3,8 @@
 Reads ``reports/<preset>/NN_name.ipynb`` and ``records/NN_name.json``, which says how the last run ended, and writes
 ``claims.json``: one object per claim, in the order of the claims' files. Only the last run of a notebook counts; if it
 failed, the measurements before the failure count (its partial copy is in ``failed/``). Every other claim is
-``not run``, with the reason.
+``not run``, with the reason. Where evidence of a larger scale is kept (``ledger.kept``), it stands in place of this
+scale's: its ``source`` is ``kept`` and its ``scale`` the larger one.
 """
 
 import json
@@ -15,6 +16,8 @@ from typing import Any
 
 from transnormer_lib.files import read_object, write_text
 from transnormer_lib.ledger.claims import Claim, by_id
+from transnormer_lib.ledger.families import settle
+from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.measurements import MIME
 from transnormer_lib.ledger.verdicts import VERDICTS, Judgement, judge
 
@@ -41,7 +44,8 @@ class Ledger:
     """The claims as in claims.json, how each was judged, and which notebooks could not be judged."""
 
     claims: list[dict[str, Any]]
-    judgements: dict[str, Judgement]  # by claim
+    judgements: dict[str, Judgement]  # by claim: on what this scale measured
+    best: dict[str, Judgement]  # by claim: on the largest scale that measured it
     problems: dict[str, str]  # by notebook
 
 
@@ -82,8 +86,11 @@ def measurements(executed: Path) -> list[dict[str, Any]]:
     return [measurement for found in lists for measurement in found]
 
 
-def judge_claims(report_dir: Path, scale: str, claims: Sequence[Claim], notebooks: Sequence[str]) -> Ledger:
-    """Judge ``claims`` on the last runs in ``report_dir``; ``notebooks`` are those that have a page.
+def judge_claims(
+    report_dir: Path, scale: str, claims: Sequence[Claim], notebooks: Sequence[str], above: Sequence[Kept] = ()
+) -> Ledger:
+    """Judge ``claims`` on the last runs in ``report_dir``; ``notebooks`` are those that have a page, ``above`` is what
+    was kept of larger scales, smallest first.
 
     A notebook whose measurements cannot be judged (unknown claim, measured twice, another scale) is named in
     ``problems`` and its claims are ``not run``; the others are judged all the same.
@@ -100,14 +107,32 @@ def judge_claims(report_dir: Path, scale: str, claims: Sequence[Claim], notebook
             judged |= _judge_notebook(notebook, scale, known, measurements(run.executed))
         except LedgerError as problem:
             problems[notebook] = str(problem)
-    entries = []
     for claim in claims:
         if claim.id not in judged:
             reason = _why_not_run(runs[claim.notebook], problems.get(claim.notebook))
             judged[claim.id] = Judgement("not run", reason=reason)
+    judged = settle(claims, judged)
+    larger = {entry["id"]: entry for kept in above for entry in kept.claims if entry["verdict"] != "not run"}
+    best, entries = dict(judged), []
+    for claim in claims:
+        found, source = scale, "run"
+        if claim.id in larger:
+            best[claim.id], found, source = _kept(larger[claim.id]), larger[claim.id]["scale"], "kept"
         page = claim.notebook if claim.notebook in notebooks else "index"
-        entries.append(_entry(claim, judged[claim.id], scale, page))
-    return Ledger(entries, judged, problems)
+        entries.append(_entry(claim, best[claim.id], found, source, page))
+    return Ledger(entries, judged, best, problems)
+
+
+def _kept(entry: Mapping[str, Any]) -> Judgement:
+    measured, seeds = entry["measured"], entry["seeds"]
+    interval = measured.get("interval") if isinstance(measured, Mapping) else None
+    return Judgement(
+        entry["verdict"],
+        measured,
+        None if seeds is None else tuple(seeds),
+        entry.get("reason"),
+        None if interval is None else (interval[0], interval[1]),
+    )
 
 
 def _judge_notebook(
@@ -142,7 +167,7 @@ def _why_not_run(run: Run, problem: str | None) -> str:
     return f"notebook {run.status}: {run.error}"
 
 
-def _entry(claim: Claim, judgement: Judgement, scale: str, page: str) -> dict[str, Any]:
+def _entry(claim: Claim, judgement: Judgement, scale: str, source: str, page: str) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "id": claim.id,
         "paper": claim.paper,
@@ -155,12 +180,12 @@ def _entry(claim: Claim, judgement: Judgement, scale: str, page: str) -> dict[st
         "decided_at": claim.decided_at,
         "scale": scale,
         "verdict": judgement.verdict,
+        "reason": judgement.reason,
         "seeds": None if judgement.seeds is None else list(judgement.seeds),
         "notebook": claim.notebook,
         "anchor": f"{page}.html#claim-{claim.id}",
+        "source": source,
     }
-    if judgement.verdict == "not run":
-        entry["reason"] = judgement.reason
     if claim.timing:
         entry["timing"] = True
     return entry

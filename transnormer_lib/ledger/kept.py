@@ -14,6 +14,8 @@ from typing import Any
 from transnormer_lib.choices import SCALES
 from transnormer_lib.project import Project, UserMistake, find_project
 
+_ENTRY = {"id", "verdict", "scale", "measured", "seeds"}  # what the ledger reads of a claim
+
 
 @dataclass(frozen=True)
 class Kept:
@@ -68,6 +70,9 @@ def read(preset: str, notebook: str, project: Project | None = None) -> Kept | N
     if not path.exists():
         return None
     try:
-        return Kept(**json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as fault:
+        found = Kept(**json.loads(path.read_text(encoding="utf-8")))
+        if not all(claim.keys() >= _ENTRY for claim in found.claims):
+            raise ValueError(f"a claim lacks one of {', '.join(sorted(_ENTRY))}")
+    except (AttributeError, ValueError, TypeError) as fault:
         raise UserMistake(f"{path.name}: is not a kept result: {fault}") from None
+    return found

@@ -89,25 +89,48 @@ class Measurements:
         Floats are compared as recorded, to six significant digits; if more matter, compare them yourself and pass the
         outcome.
         """
-        self._expect(claim, "property")
+        return self._exact(claim, "property", value, expected)
+
+    def printed(self, claim: str, *, value: Any, expected: Any) -> Recorded:
+        """Whether what is printed in one place, ``value``, agrees with what is printed in another, ``expected``.
+
+        Compared as :meth:`property`.
+        """
+        return self._exact(claim, "print", value, expected)
+
+    def _exact(self, claim: str, kind: str, value: Any, expected: Any) -> Recorded:
+        self._expect(claim, kind)
         fields = {"value": plain(value, "value"), "expected": plain(expected, "expected")}
-        return self._record(claim, "property", fields)
+        return self._record(claim, kind, fields)
+
+    def misprint(self, claim: str, *, counter_example: Any) -> Recorded:
+        """That the statement as printed fails at ``counter_example``; its correction is measured by itself."""
+        self._expect(claim, "misprint")
+        if counter_example is None:
+            raise ValueError(f"claim={claim!r}: counter_example=None: a misprint needs the point at which it fails")
+        return self._record(claim, "misprint", {"counter_example": plain(counter_example, "counter_example")})
 
     def number(
         self,
         claim: str,
         *,
-        value: float | Sequence[float],
+        value: float | Sequence[float] | Mapping[str, Sequence[float]],
         seeds: Sequence[int] | None = None,
         notes: Sequence[str] = (),
     ) -> Recorded:
         """A number to compare with the published one: one value, or one per seed, whose mean is judged.
 
+        Where the claim publishes several cells of a table, ``value`` has one sequence for each, by their names.
         ``notes`` say how the data differ from the published ones; with any, scales on real data do not judge it.
         """
         self._expect(claim, "number")
         if notes and self.scale in ON_REAL_DATA:
             return self.not_run(claim, f"measured on other data than the published ones: {'; '.join(notes)}")
+        if isinstance(value, Mapping):
+            cells = {name: _numbers(claim, f"value[{name!r}]", of) for name, of in value.items()}
+            if seeds is not None:
+                _check_lengths(claim, seeds, cells)
+            return self._record(claim, "number", {"values": cells, "seeds": _seeds(claim, seeds)})
         values = _numbers(claim, "value", value if _is_sequence(value) else [value])
         if seeds is not None and _is_sequence(value):
             _check_lengths(claim, seeds, {"value": values})
@@ -123,15 +146,19 @@ class Measurements:
         higher_is_better: bool = False,
         floor: float | None = None,
         floor_name: str = "the floor",
+        controls: Mapping[str, Sequence[float]] | None = None,
         notes: Sequence[str] = (),
     ) -> Recorded:
-        """Whether ``better``, the side that the claim favours, is ahead of ``worse``, paired by seed.
+        """Whether ``better``, the side that the claim favours, is ahead of ``worse``, paired by seed; of a
+        ``comparable`` claim, whether it is no further behind than the claim's tolerance.
 
         Lower values are better (loss, perplexity, bits per byte) unless ``higher_is_better``. With a ``floor``, like
-        the bits per byte of a bigram model, every value of ``better`` must beat it too. ``notes`` say how the data
-        differ from the published ones; scales on real data do not judge an ordering on a sample of them.
+        the bits per byte of a bigram model, every value of both sides must beat it, and of ``controls``, the matched
+        controls by name. ``notes`` say how the data differ from the published ones; scales on real data do not judge an
+        ordering on a sample of them.
         """
-        self._expect(claim, "ordering")
+        kind = "comparable" if self._is(claim, "comparable") else "ordering"
+        self._expect(claim, kind)
         samples = [note for note in notes if note.startswith("sample")]
         if samples and self.scale in ON_REAL_DATA:
             return self.not_run(claim, f"measured on a part of the published data: {'; '.join(samples)}")
@@ -142,7 +169,9 @@ class Measurements:
             fields["floor"] = {"name": floor_name, "value": _numbers(claim, "floor", [floor])[0]}
             if isinstance(fields["floor"]["value"], str):
                 raise ValueError(f"claim={claim!r}: floor={floor!r}: must be finite")
-        return self._record(claim, "ordering", fields)
+        if controls:
+            fields["controls"] = {name: _numbers(claim, name, values) for name, values in controls.items()}
+        return self._record(claim, kind, fields)
 
     def not_run(self, claim: str, reason: str) -> Recorded:
         """The claim was not measured; ``reason`` says why: no data, no GPU, too large for this scale."""
@@ -150,6 +179,9 @@ class Measurements:
         if not reason.strip():
             raise ValueError(f"claim={claim!r}: reason={reason!r}: must say why it was not run")
         return self._record(claim, "not run", {"reason": " ".join(reason.split())})
+
+    def _is(self, claim: str, kind: str) -> bool:
+        return claim in self._claims and self._claims[claim].kind == kind
 
     def _expect(self, claim: str, kind: str | None) -> None:
         known = self._claims.get(claim)

@@ -1,18 +1,23 @@
-"""From a claim and a measurement to a verdict: pure functions, the only place that judges.
+"""From a claim and a measurement to a verdict: pure functions, the only place that judges one claim.
 
 A measurement is the JSON object that ``measurements`` records; infinities are the strings ``"inf"`` and ``"-inf"``.
-A claim's ``decided_at`` is the smallest scale that may decide it. An ordering may have a floor, the score of a simple
-model, such as a bigram, that the better row must beat. The rules:
+A claim's ``decided_at`` is the smallest scale that may decide it. The kinds and their verdicts:
 
-- ``theorem``: verified or refuted.
-- ``property``: reproduced or not reproduced.
-- ``number``: reproduced or not reproduced at or above the claim's ``decided_at``; undecided below it.
-- ``ordering``: reproduced or not reproduced at or above ``decided_at``; trend or no trend below it. The 95% interval
-  of the differences paired by seed must exclude zero in the claimed direction.
-- ``not run``, with the reason: nothing was measured, there are too few seeds, or a theorem or property was measured
-  below its ``decided_at``, where neither has a weaker verdict.
+- ``theorem``: survives the search for a counter-example, or refuted by one.
+- ``misprint``: as printed it cannot be meant, which a counter-example shows; its correction is a claim of its own.
+- ``property``, exact, of what was built: reproduced or not reproduced.
+- ``print``, print against print: consistent or inconsistent.
+- ``number``: reproduced or not reproduced at or above ``decided_at``; undecided below it.
+- ``ordering``: differences paired by seed, at least five. Reproduced (below ``decided_at``: trend) if their 95%
+  interval lies on the claimed side; opposite if it lies on the other; unresolved if it holds zero; not reproduced if it
+  holds zero and, at ``decided_at``, excludes the claim's ``least`` lead.
+- ``comparable``: the same about a lead of minus the claim's ``tolerance``, by which it may be behind.
+- An ordering or comparison is ``not learned`` if a run of either side, or of a matched control, does not beat the
+  floor, the score of a simple model such as a bigram.
+- ``not run``, with the reason: nothing was measured, there are too few seeds, or a claim without a weaker verdict was
+  measured below its ``decided_at``.
 
-A number that is not finite never succeeds.
+A number that is not finite never succeeds. ``ledger.families`` corrects for the number of orderings in a table.
 """
 
 import math
@@ -27,10 +32,22 @@ from transnormer_lib.ledger.claims import Claim
 from transnormer_lib.ledger.values import rounded, shown
 
 ON_REAL_DATA = ("gpu", "paper")  # the scales that train on the published data
-SUCCESSES = ("verified", "reproduced")
-FAILURES = ("refuted", "not reproduced")
-# In the order of the report: failed, missing, not decided, succeeded.
-VERDICTS = ("refuted", "not reproduced", "not run", "no trend", "undecided", "trend", "reproduced", "verified")
+SUCCESSES = ("survives", "reproduced", "consistent")
+FAILURES = ("refuted", "not reproduced", "inconsistent", "opposite")
+# In the order of the report: failed, misprinted, not decided, succeeded.
+VERDICTS = (
+    *FAILURES,
+    "misprint",
+    "not learned",
+    "unresolved",
+    "undecided",
+    "not run",
+    "trend",
+    "consistent",
+    "reproduced",
+    "survives",
+)
+SEEDS = 5  # the fewest on which an ordering is judged
 
 
 @dataclass(frozen=True)
@@ -51,11 +68,6 @@ def at_least(scale: str, decided_at: str) -> bool:
     return SCALES.index(scale) >= SCALES.index(decided_at)
 
 
-def required_seeds(decided_at: str) -> int:
-    """How many seeds an ordering needs: 5 where the quick scale decides, 3 where only larger ones do."""
-    return 5 if decided_at == "quick" else 3
-
-
 def judge(claim: Claim, measurement: Mapping[str, Any], scale: str) -> Judgement:
     """The verdict on ``claim`` from its measurement at ``scale``.
 
@@ -65,8 +77,16 @@ def judge(claim: Claim, measurement: Mapping[str, Any], scale: str) -> Judgement
         return Judgement("not run", reason=measurement["reason"])
     if measurement["kind"] != claim.kind:
         raise ValueError(f"claim {claim.id!r}: is of kind {claim.kind!r}, measured as {measurement['kind']!r}")
-    rule = {"theorem": _theorem, "property": _property, "number": _number, "ordering": _ordering}[claim.kind]
-    return rule(claim, measurement, at_least(scale, claim.decided_at))
+    rules = {
+        "theorem": _theorem,
+        "misprint": _misprint,
+        "property": _exact,
+        "print": _exact,
+        "number": _number,
+        "ordering": _ordering,
+        "comparable": _ordering,
+    }
+    return rules[claim.kind](claim, measurement, at_least(scale, claim.decided_at))
 
 
 def _theorem(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> Judgement:
@@ -79,58 +99,100 @@ def _theorem(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> Ju
         return _too_small(claim, measured)
     if holds and margin is not None and not math.isfinite(float(margin)):
         return Judgement("refuted", measured, reason=f"the margin is not finite: {margin}")
-    return Judgement("verified" if holds else "refuted", measured)
+    return Judgement("survives" if holds else "refuted", measured)
 
 
-def _property(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> Judgement:
+def _misprint(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> Judgement:
+    measured = {"counter_example": measurement["counter_example"]}
+    return Judgement("misprint", measured) if decisive else _too_small(claim, measured)
+
+
+def _exact(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> Judgement:
     value, expected = measurement["value"], measurement["expected"]
     if not decisive:
         return _too_small(claim, value)
     tolerance = claim.tolerance or 0.0
-    reproduced = _equal(value, expected, tolerance)
-    reason = None if reproduced else f"expected {shown(expected)}" + (f" ± {shown(tolerance)}" if tolerance else "")
-    return Judgement("reproduced" if reproduced else "not reproduced", value, reason=reason)
+    equal = _equal(value, expected, tolerance)
+    reason = None if equal else f"expected {shown(expected)}" + (f" ± {shown(tolerance)}" if tolerance else "")
+    succeeded, failed = ("consistent", "inconsistent") if claim.kind == "print" else ("reproduced", "not reproduced")
+    return Judgement(succeeded if equal else failed, value, reason=reason)
 
 
 def _number(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> Judgement:
-    values = [float(value) for value in measurement["values"]]
-    finite = all(map(math.isfinite, values))
-    measured = rounded(math.fsum(values) / len(values)) if finite else "inf"
+    cells = measurement["values"] if isinstance(measurement["values"], Mapping) else {"": measurement["values"]}
+    published: Mapping[str, Any] = claim.published if isinstance(claim.published, Mapping) else {"": claim.published}
+    if cells.keys() != published.keys():
+        raise ValueError(f"claim {claim.id!r}: measured {shown(list(cells))}, published {shown(list(published))}")
+    means = {name: _mean([float(value) for value in values]) for name, values in cells.items()}
+    spreads = {n: [min(of, key=float), max(of, key=float)] for n, of in cells.items() if len(of) > 1}
+    measured: Any = means if isinstance(claim.published, Mapping) else means[""]
+    if spreads and "" in spreads:
+        measured = {"mean": measured, "range": spreads[""]}
+    elif spreads:
+        measured = {name: {"mean": mean, "range": spreads.get(name)} for name, mean in means.items()}
     seeds = _seeds(measurement)
     if not decisive:
         return Judgement("undecided", measured, seeds, f"decided at {claim.decided_at}")
-    assert isinstance(claim.published, int | float)
     assert claim.tolerance is not None
-    reproduced = finite and _near(float(measured), claim.published, claim.tolerance)
-    reason = None if finite else f"not finite: {shown(measurement['values'])}"
-    return Judgement("reproduced" if reproduced else "not reproduced", measured, seeds, reason)
+    infinite = [name for name, mean in means.items() if mean == "inf"]
+    far = [
+        name for name in means if name in infinite or not _near(float(means[name]), published[name], claim.tolerance)
+    ]
+    reason = f"not finite: {shown(cells[infinite[0]])}" if infinite else None
+    if far and reason is None and far != [""]:
+        reason = f"outside the tolerance: {', '.join(far)}"
+    return Judgement("not reproduced" if far else "reproduced", measured, seeds, reason)
+
+
+def _mean(values: list[float]) -> float | str:
+    return rounded(math.fsum(values) / len(values)) if all(map(math.isfinite, values)) else "inf"
 
 
 def _ordering(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> Judgement:
-    succeeded, failed = ("reproduced", "not reproduced") if decisive else ("trend", "no trend")
     better, worse = ([float(value) for value in measurement[side]] for side in ("better", "worse"))
-    higher, seeds = measurement["higher_is_better"], _seeds(measurement)
+    seeds = _seeds(measurement)
     measured: dict[str, Any] = {side: measurement[side] for side in ("better", "worse")}
-    floor = measurement.get("floor")
-    if floor is not None:
-        measured["floor"] = floor
-    needed = required_seeds(claim.decided_at)
-    if len(better) < needed:
-        return Judgement("not run", measured, seeds, f"needs at least {needed} seeds, has {len(better)}")
-    if not all(map(math.isfinite, [*better, *worse])):
-        return Judgement(failed, measured, seeds, "a run is not finite, so the paired difference has no interval")
-    ahead = paired_difference(better, worse, higher)
+    measured |= {name: measurement[name] for name in ("floor", "controls") if measurement.get(name)}
+    if len(better) < SEEDS:
+        return Judgement("not run", measured, seeds, f"needs at least {SEEDS} seeds, has {len(better)}")
+    if reason := _not_learned(measurement):
+        return Judgement("not learned", measured, seeds, reason)
+    ahead = paired_difference(better, worse, measurement["higher_is_better"])
+    behind = claim.tolerance or 0.0  # what a comparable side may be behind
     interval = (rounded(ahead.low), rounded(ahead.high))
     measured |= {"difference": rounded(ahead.mean), "interval": list(interval)}
-    if ahead.low <= 0.0:
-        reason = "the other side is ahead" if ahead.high < 0.0 else "the interval does not exclude zero"
-        return Judgement(failed, measured, seeds, reason, interval)
-    if floor is not None:
+    measured |= {"p": rounded(ahead.p(-behind)), "visible": rounded(ahead.visible)}
+    if ahead.low > -behind:
+        return Judgement("reproduced" if decisive else "trend", measured, seeds, None, interval)
+    if ahead.high < -behind:
+        return Judgement("opposite", measured, seeds, "the other side is ahead", interval)
+    if decisive and claim.least is not None and ahead.high < claim.least:
+        reason = f"a lead, if there is one, is below {shown(claim.least)}"
+        return Judgement("not reproduced", measured, seeds, reason, interval)
+    return Judgement("unresolved", measured, seeds, unresolved(measured), interval)
+
+
+def unresolved(measured: Mapping[str, Any]) -> str:
+    """Why an interval that holds zero decides nothing: the smallest effect that could have been seen."""
+    return f"the interval holds zero; an effect of {shown(measured['visible'], 3)} would have been seen in 4 of 5 tries"
+
+
+def _not_learned(measurement: Mapping[str, Any]) -> str:
+    """Which side's runs diverged or do not beat the floor; empty if all do."""
+    floor, higher = measurement.get("floor"), measurement["higher_is_better"]
+    sides = {"the favoured side": measurement["better"], "the other side": measurement["worse"]}
+    for name, values in (sides | dict(measurement.get("controls") or {})).items():
+        numbers = [float(value) for value in values]
+        diverged = sum(not math.isfinite(number) for number in numbers)
+        if diverged:
+            return f"{diverged} of {len(numbers)} runs of {name} diverged"
+        if floor is None:
+            continue
         limit = float(floor["value"])
-        if not all(value > limit if higher else value < limit for value in better):
-            reason = f"the better model does not beat {floor['name']} ({shown(limit)}) with every seed"
-            return Judgement(failed, measured, seeds, reason, interval)
-    return Judgement(succeeded, measured, seeds, None, interval)
+        behind = sum(number <= limit if higher else number >= limit for number in numbers)
+        if behind:
+            return f"{behind} of {len(numbers)} runs of {name} do not beat {floor['name']} ({shown(limit)})"
+    return ""
 
 
 def _too_small(claim: Claim, measured: Any) -> Judgement:

@@ -62,7 +62,13 @@ def build_report(root: Path, preset: str, claims: Sequence[Claim] | None = None)
     scale, description = project.preset(preset).scale, project.preset(preset).description
     claims = load() if claims is None else claims
     notebooks, failed = _load_notebooks(project)
-    ledger = judge_claims(report_dir, scale, claims, [notebook.name for notebook in notebooks])
+    above: list[Kept] = []
+    for notebook in notebooks:
+        try:
+            above += kept.larger(scale, notebook.name, project)
+        except ValueError as fault:
+            failed.append(Failed(notebook.name, str(fault)))
+    ledger = judge_claims(report_dir, scale, claims, [notebook.name for notebook in notebooks], above)
     write_claims(report_dir / "claims.json", ledger.claims)
     runs = {notebook.name: last_run(report_dir, notebook.name) for notebook in notebooks}
     failed += [Failed(run.notebook, str(run.error)) for run in runs.values() if run.status not in ("ok", "not run")]
@@ -73,12 +79,6 @@ def build_report(root: Path, preset: str, claims: Sequence[Claim] | None = None)
         try:
             write_notebook_page(report_dir, notebook, runs[notebook.name], own, ledger, around)
         except PageError as fault:
-            failed.append(Failed(notebook.name, str(fault)))
-    above: list[Kept] = []
-    for notebook in notebooks:
-        try:
-            above += kept.larger(scale, notebook.name, project)
-        except ValueError as fault:
             failed.append(Failed(notebook.name, str(fault)))
     _write_index(report_dir, scale, description, notebooks, runs, claims, ledger, failed, above)
     build_overview(root, None)
@@ -142,14 +142,14 @@ def _write_index(
     path = report_dir / "index.html"
     have_page = {notebook.name for notebook in notebooks if (report_dir / f"{notebook.name}.html").exists()}
     records = [runs[notebook.name].record for notebook in notebooks if runs[notebook.name].record]
-    judged = [(claim.model_dump(), vars(ledger.judgements[claim.id])) for claim in claims]
+    judged = [(claim.model_dump(), vars(ledger.best[claim.id])) for claim in claims]
     texts = [(notebook.name, notebook.title, notebook.abstract) for notebook in notebooks]
     statuses = [(run.notebook, run.status, run.error) for run in runs.values()]
     shows = (report_dir.name, scale, description, judged, texts, statuses, records, failed, sorted(have_page))
     digest = content_digest(*shows, [vars(found) for found in above])
     if is_current(path, digest):
         return
-    rows = claim_rows(claims, ledger, here="index", anchored=None)
+    rows = claim_rows(claims, ledger, ledger.best, here="index", anchored=None)
     missing = Counter(str(row["reason"]) for row in rows if row["verdict"] == "not run")
     found = counts(rows)
     page = html_page(
@@ -191,7 +191,7 @@ def _notebook_item(
 ) -> dict[str, Any]:
     lines = [item.line for item in failed if item.notebook == notebook.name]
     seconds = (run.record.get("provenance") or {}).get("wall_seconds")
-    own = [{"verdict": ledger.judgements[claim.id].verdict} for claim in claims if claim.notebook == notebook.name]
+    own = [{"verdict": ledger.best[claim.id].verdict} for claim in claims if claim.notebook == notebook.name]
     ran = f"ran in {seconds:.0f} s" if run.status == "ok" and seconds is not None else run.status
     return {
         "title": notebook.title,

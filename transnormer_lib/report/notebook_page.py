@@ -95,7 +95,7 @@ def _banner(run: Run, problem: str | None, claims: Sequence[Claim], ledger: Ledg
 
 def _page(frame: Mapping[str, Any], rendered: "NotebookHtml", claims: Sequence[Claim], ledger: Ledger) -> str:
     without_place = {claim.id for claim in claims}.difference(rendered.claims)
-    rows = claim_rows(claims, ledger, here=frame["notebook"], anchored=without_place)
+    rows = claim_rows(claims, ledger, ledger.judgements, here=frame["notebook"], anchored=without_place)
     return html_page(
         "page.html.j2",
         **frame,

@@ -12,7 +12,7 @@ from typing import Any
 from transnormer_lib.ledger.claims import Claim
 from transnormer_lib.ledger.judging import Ledger
 from transnormer_lib.ledger.values import shown
-from transnormer_lib.ledger.verdicts import VERDICTS
+from transnormer_lib.ledger.verdicts import VERDICTS, Judgement
 from transnormer_lib.show import cards
 from transnormer_lib.show.evidence import runs_text
 from transnormer_lib.show.templating import render
@@ -102,24 +102,30 @@ def is_current(path: Path, digest: str) -> bool:
 
 
 def claim_rows(
-    claims: Iterable[Claim], ledger: Ledger, *, here: str, anchored: set[str] | None
+    claims: Iterable[Claim],
+    ledger: Ledger,
+    judgements: Mapping[str, Judgement],
+    *,
+    here: str,
+    anchored: set[str] | None,
 ) -> list[dict[str, Any]]:
-    """Claims as the tables of the page ``here`` show them, failures first.
+    """Claims with these judgements as the tables of the page ``here`` show them, failures first.
 
     ``anchored`` are the claims whose anchor is the row itself, None for all; the other rows link to the anchor.
     """
-    anchors = {entry["id"]: str(entry["anchor"]) for entry in ledger.claims}
+    entries = {entry["id"]: entry for entry in ledger.claims}
     rows = []
     for claim in claims:
-        judgement = ledger.judgements[claim.id]
+        judgement, entry = judgements[claim.id], entries[claim.id]
         own = anchored is None or claim.id in anchored
-        page, _, fragment = anchors[claim.id].partition("#")
-        target = f"#{fragment}" if page == f"{here}.html" else anchors[claim.id]
+        page, _, fragment = str(entry["anchor"]).partition("#")
+        target = f"#{fragment}" if page == f"{here}.html" else entry["anchor"]
+        kept = f"kept from {entry['scale']}" if entry["source"] == "kept" and judgements is ledger.best else None
         rows.append(
             cards.view(claim, judgement)
             | {
                 "reason": judgement.reason,
-                "remarks": [line for line in (judgement.reason, cards.tried_text(claim, judgement)) if line],
+                "remarks": [line for line in (judgement.reason, cards.tried_text(claim, judgement), kept) if line],
                 "href": None if own and target.startswith("#") else target,
                 "anchored": own,
             }

@@ -12,6 +12,7 @@ from transnormer_lib.show.templating import output_styles, render
 
 Member = tuple[Claim, Judgement]
 
+_PAIRED = ("ordering", "comparable")  # kinds judged on differences paired by seed
 _FOLDED = 4  # claims not run for one reason: from this many on they are one row
 
 
@@ -81,12 +82,26 @@ def _short(claim: Claim, judgement: Judgement) -> str:
         return shown(None)
     if claim.kind == "theorem":
         return "holds" if ours["holds"] else "does not hold"
-    if claim.kind == "ordering":
+    if claim.kind == "misprint":
+        return "fails as printed"
+    if claim.kind in _PAIRED:
         means = f"{_mean(ours['better'], 4)} against {_mean(ours['worse'], 4)}"
         if judgement.interval is None:
             return means
         return f"{means}; {_lead(*judgement.interval)}"
+    if claim.kind == "number":
+        return _number(ours)
     return shown(ours)
+
+
+def _number(ours: Any) -> str:
+    """A mean, with the range over seeds where there are several; of a table's cells, each."""
+    if not isinstance(ours, Mapping):
+        return shown(ours)
+    if ours.keys() == {"mean", "range"}:
+        low, high = ours["range"] or (None, None)
+        return shown(ours["mean"]) + (f" ({shown(low)} to {shown(high)})" if low is not None else "")
+    return "; ".join(f"{cell} {_number(value)}" for cell, value in ours.items())
 
 
 def _lead(low: float, high: float) -> str:
@@ -104,10 +119,12 @@ def _values(claim: Claim, judgement: Judgement) -> list[tuple[str, str]]:
     rows = [("published", published_text(claim))]
     if ours is None:
         return rows
+    if claim.kind == "misprint":
+        return [*rows, ("ours", _short(claim, judgement)), ("corrected by", str(claim.corrected))]
     if claim.kind == "theorem":
         rows += [("ours", _short(claim, judgement)), ("points searched", shown(ours["searched"]))]
         return rows + ([("margin", shown(ours["margin"]))] if "margin" in ours else [])
-    if claim.kind == "ordering":
+    if claim.kind in _PAIRED:
         for side in ("better", "worse"):
             numbers = [float(value) for value in ours[side]]
             rows.append((side, f"{_mean(numbers)} ({shown(min(numbers))} to {shown(max(numbers))})"))
@@ -115,11 +132,16 @@ def _values(claim: Claim, judgement: Judgement) -> list[tuple[str, str]]:
             low, high = judgement.interval
             ahead = f"{shown(ours['difference'])}, 95% in [{shown(low)}, {shown(high)}], {len(seeds)} seeds"
             rows.append(("ahead by", ahead))
+            p = f"{shown(ours['p'], 2)}"
+            if ours.get("family", 1) > 1:
+                p += f"; {shown(ours['p_holm'], 2)} among {ours['family']} orderings (Holm)"
+            rows.append(("p", p))
+            rows.append(("smallest visible effect", shown(ours["visible"], 3)))
         if "floor" in ours:
             rows.append((f"to beat: {ours['floor']['name']}", shown(ours["floor"]["value"])))
         return rows
-    mean = f" (mean of {len(seeds)} seeds)" if claim.kind == "number" and len(seeds) > 1 else ""
-    return [*rows, ("ours", shown(ours) + mean)]
+    mean = f", {len(seeds)} seeds" if claim.kind == "number" and len(seeds) > 1 else ""
+    return [*rows, ("ours", _short(claim, judgement) + mean)]
 
 
 def _mean(values: Sequence[Any], digits: int = 5) -> str:

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -24,7 +24,10 @@ from transnormer_lib.studies.common.published import number
 from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.stored_run import Run
 
-PARAMETERS = read(study.Parameters, {**LANGUAGE_MODEL, **ROWS, "test_windows": 2, "task": "causal", "steps": 1})
+NO_FACTORS: dict[str, Any] = {"early": [], "late": [], "pairs": [], "rotations": ["none"]}
+NO_SEARCH: dict[str, Any] = {"rates": {}, "rates_tried": [], "rate_seeds": []}
+SMALL = {"test_windows": 2, "task": "causal", "steps": 1}
+PARAMETERS = read(study.Parameters, {**LANGUAGE_MODEL, **ROWS, **NO_FACTORS, **NO_SEARCH, **SMALL})
 
 
 def fake(row: str, losses: list[float]) -> list[MeasuredDecoder]:

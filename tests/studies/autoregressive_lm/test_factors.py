@@ -4,6 +4,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from transnormer_lib.ledger import claims
 from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.language_model import count_parameters
 from transnormer_lib.project import find_project
@@ -105,3 +106,24 @@ def test_an_additive_effect_is_found_in_each_factor_alone() -> None:
     norm, linear = (factors.over_early(bits, last, PARAMETERS) for last in ("norm", "linear"))
     assert locality == pytest.approx([0.25, 0.25])
     assert [w - b for b, w in zip(norm, linear, strict=True)] == pytest.approx([0.5, 0.5])
+
+
+def test_every_comparison_is_a_claim_and_the_primary_one_is_among_them() -> None:
+    known = {claim.id: claim for claim in claims.load()}
+    named = [f"{claim}{end}" for claim in factors.CLAIMS for end in ("", "-lrpe")]
+    assert {known[name].notebook for name in named} == {NOTEBOOK}
+    assert factors.plan()["primary"] in factors.CLAIMS
+    bits = {row: [float(n), n + 1.0] for n, row in enumerate(study.models(PARAMETERS))}
+    found = {name for rotation in ("none", "lrpe") for name in factors.comparisons(bits, PARAMETERS, rotation)}
+    assert found == set(named)
+    assert factors.comparisons({"transnormer-t2": [1.0]}, QUICK) == {}
+
+
+def test_one_remedy_each_says_which_effect_is_larger() -> None:
+    loss = {"diag/norm": 1.0, "diag/linear": 1.25, "linear/norm": 1.75, "linear/linear": 2.5}
+    bits = {factors.row(pair): [value] for pair, value in loss.items()}
+    two = replace(PARAMETERS, late=("norm", "linear"))
+    locality = factors.over_late(bits, "linear", two)[0] - factors.over_late(bits, "diag", two)[0]
+    norm = factors.over_early(bits, "linear", two)[0] - factors.over_early(bits, "norm", two)[0]
+    better, worse = factors.comparisons(bits, two)["locality-alone-over-norm-alone"]
+    assert locality - norm == pytest.approx(worse[0] - better[0])

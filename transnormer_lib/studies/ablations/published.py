@@ -50,15 +50,6 @@ class Comparison:
     variant: str
 
 
-@dataclass(frozen=True)
-class Number:
-    """A claim about the perplexity of a variant with a change."""
-
-    claim: str
-    variant: str
-    change: str
-
-
 def published_change(table: str, record: Mapping[str, Any]) -> str:
     """The change of a row of the published table."""
     if table == "table_8":
@@ -106,14 +97,18 @@ def beyond() -> list[Comparison]:
     return [Comparison(f"ablation-t2-{name}", better, worse, VARIANTS[1]) for name, better, worse in added]
 
 
-def numbers() -> list[Number]:
-    """Every printed perplexity except those of TransNormer itself, which notebook 05 judges."""
-    return [
-        Number(_claim(table, variant, change), variant, change)
+def numbers() -> dict[str, dict[str, tuple[str, str]]]:
+    """Variant and change of every printed perplexity except those of TransNormer itself, which notebook 05 judges: by
+    claim, one per table, and by cell.
+    """
+    return {
+        table.replace("_", "-"): {
+            f"{variant[-2:]}-{change}": (variant, change)
+            for variant in VARIANTS
+            for change in _base_and_others(table, variant)[1]
+        }
         for table in QUESTIONS
-        for variant in VARIANTS
-        for change in _base_and_others(table, variant)[1]
-    ]
+    }
 
 
 def _claim(table: str, variant: str, change: str) -> str:

@@ -211,6 +211,10 @@ def of_kept(found: Kept) -> tuple[Bits, Parameters]:
 def show_verdicts(found: Kept) -> None:
     """Display the claims that the kept runs judged, failures first."""
     judged = [claim for claim in found.claims if claim["kind"] == "ordering" and claim["verdict"] != "not run"]
+    if not judged:
+        reasons = sorted({claim["reason"] for claim in found.claims if claim["kind"] == "ordering"})
+        print(f"None of its orderings is judged: {'; '.join(reasons)}.")
+        return
     show_table(
         [
             {"claim": claim["statement"], "verdict": claim["verdict"], "where": claim["locus"]}

@@ -10,11 +10,25 @@ value, minus that with the other.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from transnormer_lib.analysis.seeds import mean
 from transnormer_lib.choices import Rotary
+from transnormer_lib.papers.records import read_yaml
 
 # Loss in bits per token by row: one value per seed, in the seeds' order.
 Bits = Mapping[str, Sequence[float]]
+
+# The comparisons, each a claim; with LRPE its name ends with "-lrpe".
+CLAIMS = (
+    "remedy-norm-after-diag",
+    "remedy-norm",
+    "remedy-locality",
+    "locality-alone-over-norm-alone",
+    "late-layers-needed",
+    "late-norm-comparable-to-softmax",
+)
 
 _NAMES: Mapping[str, str] = {
     "diag/norm": "transnormer-t2",
@@ -46,6 +60,20 @@ def rows(factors: Factors) -> dict[str, tuple[str, Rotary]]:
     return {row(pair, rotation): (_NAMES.get(pair, pair), rotation) for rotation in factors.rotations for pair in every}
 
 
+def plan() -> dict[str, str]:
+    """The plan of the night, part by part: the question, the rows, what would count, what was known."""
+    content: dict[str, str] = read_yaml(Path(__file__).with_name("plan.yaml"))
+    return content
+
+
+def table(bits: Bits, factors: Factors, rotation: str) -> list[dict[str, Any]]:
+    """The mean loss of every early mechanism with every late one, a line per early mechanism."""
+    return [
+        {"early": early} | {f"late: {late}": mean(bits[row(f"{early}/{late}", rotation)]) for late in factors.late}
+        for early in factors.early
+    ]
+
+
 def over_late(bits: Bits, early: str, factors: Factors, rotation: str = "none") -> list[float]:
     """Per seed, the mean loss of an early mechanism over all late ones."""
     return _means([bits[row(f"{early}/{late}", rotation)] for late in factors.late])
@@ -54,6 +82,36 @@ def over_late(bits: Bits, early: str, factors: Factors, rotation: str = "none") 
 def over_early(bits: Bits, late: str, factors: Factors, rotation: str = "none") -> list[float]:
     """Per seed, the mean loss of a late mechanism over all early ones."""
     return _means([bits[row(f"{early}/{late}", rotation)] for early in factors.early])
+
+
+def comparisons(
+    bits: Bits, factors: Factors, rotation: str = "none"
+) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
+    """The losses of both sides, the favoured one first, by claim; only those of which all rows are in ``bits``."""
+    named = {
+        pair: row(pair, rotation) for pair in ("diag/norm", "diag/linear", "diag/softmax", "diag/diag", "linear/norm")
+    }
+    ours, end = (
+        {pair: bits[name] for pair, name in named.items() if name in bits},
+        "" if rotation == "none" else f"-{rotation}",
+    )
+    pairs = {
+        "remedy-norm-after-diag": ("diag/norm", "diag/linear"),
+        "locality-alone-over-norm-alone": ("diag/linear", "linear/norm"),
+        "late-layers-needed": ("diag/norm", "diag/diag"),
+        "late-norm-comparable-to-softmax": ("diag/norm", "diag/softmax"),
+    }
+    found = {f"{claim}{end}": (ours[a], ours[b]) for claim, (a, b) in pairs.items() if a in ours and b in ours}
+    crossed = [row(f"{early}/{late}", rotation) for early in factors.early for late in factors.late]
+    if (
+        {"diag", "linear"} <= set(factors.early)
+        and {"norm", "linear"} <= set(factors.late)
+        and set(crossed) <= set(bits)
+    ):
+        by_late = (over_early(bits, late, factors, rotation) for late in ("norm", "linear"))
+        by_early = (over_late(bits, early, factors, rotation) for early in ("diag", "linear"))
+        found |= {f"remedy-norm{end}": tuple(by_late), f"remedy-locality{end}": tuple(by_early)}  # type: ignore[dict-item]
+    return found
 
 
 def _means(columns: Sequence[Sequence[float]]) -> list[float]:
