@@ -2,7 +2,8 @@
 
 import shutil
 import signal
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import nbformat
@@ -47,6 +48,14 @@ def make_project(
         (params / f"{name}.yaml").write_text(text)
     shutil.copy(CHECKOUT / "Snakefile", root / "Snakefile")
     return Project(root)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    """Fails if the condition does not come true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
 
 
 def listen() -> None:

@@ -75,10 +75,10 @@ def test_holm_s_p_values_are_those_of_his_step_down_test(p_values: list[float]) 
         assert {index for index, p in enumerate(holm(p_values)) if p < level} == rejected
 
 
-def misprint(correction: Judgement | None) -> Judgement:
+def misprint(correction: Judgement | None, holds: bool = False) -> Judgement:
     printed = report_factory.claim("printed", "misprint", report_factory.THEORY, corrected="corrected")
     corrected = report_factory.claim("corrected", "theorem", report_factory.THEORY)
-    found = {"printed": judge(printed, {"kind": "misprint", "counter_example": {"n": 2}}, "quick")}
+    found = {"printed": judge(printed, {"kind": "misprint", "holds": holds, "counter_example": {"n": 2}}, "quick")}
     if correction is not None:
         found["corrected"] = correction
     return settle([printed, corrected], found)["printed"]
@@ -87,6 +87,10 @@ def misprint(correction: Judgement | None) -> Judgement:
 @pytest.mark.parametrize("correction", ["survives", "reproduced", "consistent"])
 def test_a_misprint_whose_correction_holds_is_one(correction: str) -> None:
     assert misprint(Judgement(correction)).verdict == "misprint"
+
+
+def test_a_printed_form_that_holds_needs_no_correction() -> None:
+    assert misprint(None, holds=True).verdict == "survives"
 
 
 @pytest.mark.parametrize("correction", [None, Judgement("refuted"), Judgement("not run")], ids=str)

@@ -167,8 +167,8 @@ def test_counts_name_every_verdict_failures_and_gaps_before_successes(tmp_path: 
     assert (found["refuted"], found["not run"], found["survives"]) == (1, 3, 1)
 
 
-def test_what_was_kept_of_a_larger_scale_stands_in_place_of_this_one_s(tmp_path: Path) -> None:
-    at_night = {"scale": "night", "measured": {"interval": [0.1, 0.3]}, "seeds": [1, 2], "reason": None}
+def test_what_was_kept_stands_where_this_scale_cannot_decide_or_did_not_measure(tmp_path: Path) -> None:
+    at_night = {"verdict": "opposite", "scale": "night", "measured": {"interval": [0.1, 0.3]}, "seeds": [1, 2]}
     kept = Kept(
         preset="night",
         scale="night",
@@ -179,17 +179,14 @@ def test_what_was_kept_of_a_larger_scale_stands_in_place_of_this_one_s(tmp_path:
         threads=1,
         commit="abc",
         started="2026-11-21T20:00:00+00:00",
-        claims=[
-            {"id": "ahead", "verdict": "opposite", **at_night},
-            {"id": "perplexity", "verdict": "not run", **at_night},
-        ],
+        claims=[{"id": name, "reason": None, **at_night} for name in ("ahead", "perplexity", "speed")],
     )
     found = judge_claims(make_report(tmp_path), "quick", CLAIMS, NOTEBOOKS, [kept])
-    entries = {entry["id"]: entry for entry in found.claims}
-    assert [entries["ahead"][key] for key in ("verdict", "scale", "source")] == ["opposite", "night", "kept"]
-    assert [entries["perplexity"][key] for key in ("verdict", "scale", "source")] == ["undecided", "quick", "run"]
-    assert found.best["ahead"].interval == (0.1, 0.3)
-    assert found.judgements["ahead"].verdict == "reproduced"
+    shown = {entry["id"]: tuple(entry[key] for key in ("verdict", "scale", "source")) for entry in found.claims}
+    assert shown["perplexity"] == shown["speed"] == ("opposite", "night", "kept")
+    assert shown["ahead"] == ("reproduced", "quick", "run")  # quick decides it
+    assert found.best["perplexity"].interval == (0.1, 0.3)
+    assert found.judgements["perplexity"].verdict == "undecided"
 
 
 def test_the_ledger_reads_notebooks_as_nbformat_writes_them(tmp_path: Path) -> None:

@@ -256,7 +256,13 @@ def test_a_number_or_margin_that_is_not_finite_never_succeeds(bad: str) -> None:
     assert judge(claim("theorem"), {**HOLDS, "margin": bad}, "quick").verdict == "refuted"
 
 
-MISPRINT = {"kind": "misprint", "counter_example": {"n": 2}}
+MISPRINT = {"kind": "misprint", "holds": False, "counter_example": {"n": 2}}
+
+
+def test_a_printed_form_that_holds_after_all_is_no_misprint() -> None:
+    assert judge(claim("misprint"), MISPRINT, "quick").verdict == "misprint"
+    judged = judge(claim("misprint"), MISPRINT | {"holds": True, "counter_example": None}, "quick")
+    assert (judged.verdict, judged.reason) == ("survives", "it holds as printed")
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from project_factory import listen, make_project
+from project_factory import listen, make_project, wait_until
 
 from transnormer_lib.project import Project
 from transnormer_lib.report.guard import NotebookFailed, check_executed, run_notebook
@@ -147,7 +146,7 @@ def test_an_interruption_is_recorded_and_leaves_no_kernel(number: signal.Signals
         "01_a",
     ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=listen)
-    _wait_until(lambda: pid_file.exists() and pid_file.read_text() != "")
+    wait_until(lambda: pid_file.exists() and pid_file.read_text() != "")
     process.send_signal(number)
     assert process.wait(30) == 130
     assert record(project)["status"] == "interrupted"
@@ -205,10 +204,3 @@ def test_every_cell_with_code_must_have_run(cell: dict[str, Any], passes: bool) 
     else:
         with pytest.raises(NotebookFailed, match="never ran"):
             check_executed(notebook)
-
-
-def _wait_until(condition: Any, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.1)

@@ -54,18 +54,15 @@ def test_what_larger_scales_kept_is_named_with_its_machine_and_counts(tmp_path: 
         "device": "a machine",
         "commit": "abc",
         "started": "2026-11-21T20:00:00+00:00",
-        "claims": [
-            {"id": "structure", "verdict": "not reproduced", "scale": "night", "measured": [1, 3], "seeds": None}
-        ],
+        "claims": [{"id": "unmeasured", "verdict": "refuted", "scale": "night", "measured": None, "seeds": None}],
     }
     keep_at_night(tmp_path, json.dumps(fields))
     after = build_report(tmp_path, "quick", CLAIMS)
     text = Page(tmp_path / QUICK / "index.html").text
     assert "Kept from larger scales" in text
     assert "on a machine" in text
-    assert after.failed == before.failed
-    moved = {verdict: after.counts[verdict] - before.counts[verdict] for verdict in ("reproduced", "not reproduced")}
-    assert moved == {"reproduced": -1, "not reproduced": 1}
+    moved = {verdict: after.counts[verdict] - before.counts[verdict] for verdict in ("not run", "refuted")}
+    assert moved == {"not run": -1, "refuted": 1}
     assert "kept from night" in text
 
 

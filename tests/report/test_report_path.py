@@ -8,8 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +16,7 @@ from urllib.request import url2pathname
 
 import nbformat
 import pytest
-from project_factory import listen, make_project, write_notebook
+from project_factory import listen, make_project, wait_until, write_notebook
 
 from transnormer_lib import studies
 from transnormer_lib.project import Project
@@ -126,7 +124,7 @@ def test_ctrl_c_ends_everything_and_still_publishes(tmp_path: Path) -> None:
     project = make_project(tmp_path, {"01_a": [sleep], "02_b": [sleep]})
     command = [*COMMAND[:-1], "1", "--root", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=listen)
-    _wait_until(lambda: pid_file.exists() and pid_file.read_text() != "")
+    wait_until(lambda: pid_file.exists() and pid_file.read_text() != "")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -153,7 +151,7 @@ def test_nothing_outlives_a_killed_report_and_the_next_one_runs(tmp_path: Path) 
     write = "if first:\n    file.write_text(f'{os.getpid()} {os.getppid()}')\n    time.sleep(100)"
     project = make_project(tmp_path, {"01_a": [once, write], "02_b": ["size"]})
     process = subprocess.Popen([*COMMAND[:-1], "1", "--root", str(tmp_path)], stdout=subprocess.DEVNULL)
-    _wait_until(lambda: pid_file.exists() and pid_file.read_text() != "")
+    wait_until(lambda: pid_file.exists() and pid_file.read_text() != "")
     pids = [int(pid) for pid in pid_file.read_text().split()]  # the kernel and the guard
     snakemake = subprocess.run(["ps", "-o", "ppid=", "-p", str(pids[1])], capture_output=True, text=True).stdout
     process.kill()
@@ -161,13 +159,6 @@ def test_nothing_outlives_a_killed_report_and_the_next_one_runs(tmp_path: Path) 
     again = report(project)
     assert again.returncode == 0, again.stderr
     assert [pid for pid in [*pids, int(snakemake)] if _is_alive(pid)] == []
-
-
-def _wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.1)
 
 
 def test_an_unknown_preset_leaves_no_folder_and_stands_on_the_overview(tmp_path: Path) -> None:

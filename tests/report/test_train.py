@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from project_factory import wait_until
 
 from transnormer_lib import studies
 from transnormer_lib.project import Project, UserMistake
@@ -140,10 +140,10 @@ def test_no_process_outlives_a_command_that_is_killed(project: Project) -> None:
         commands = {int(file.parent.name): file for file in Path("/proc").glob("[0-9]*/cmdline")}
         return [number for number, file in commands.items() if all(word in _text(file) for word in mine)]
 
-    _until(lambda: len(shares()) == 2)
+    wait_until(lambda: len(shares()) == 2)
     main.kill()
     main.wait()
-    _until(lambda: not shares())
+    wait_until(lambda: not shares())
 
 
 def _text(file: Path) -> str:
@@ -151,13 +151,6 @@ def _text(file: Path) -> str:
         return file.read_bytes().decode(errors="replace")
     except OSError:  # the process has ended
         return ""
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @pytest.mark.usefixtures("no_real_data")

@@ -3,8 +3,8 @@
 Reads ``reports/<preset>/NN_name.ipynb`` and ``records/NN_name.json``, which says how the last run ended, and writes
 ``claims.json``: one object per claim, in the order of the claims' files. Only the last run of a notebook counts; if it
 failed, the measurements before the failure count (its partial copy is in ``failed/``). Every other claim is
-``not run``, with the reason. Where evidence of a larger scale is kept (``ledger.kept``), it stands in place of this
-scale's: its ``source`` is ``kept`` and its ``scale`` the larger one.
+``not run``, with the reason. Where this scale may not decide a claim, or did not measure it, evidence that is kept of
+a larger one (``ledger.kept``) stands instead: its ``source`` is ``kept`` and its ``scale`` the larger one.
 """
 
 import json
@@ -19,7 +19,7 @@ from transnormer_lib.ledger.claims import Claim, by_id
 from transnormer_lib.ledger.families import settle
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.measurements import MIME
-from transnormer_lib.ledger.verdicts import VERDICTS, Judgement, judge
+from transnormer_lib.ledger.verdicts import VERDICTS, Judgement, at_least, judge
 
 NEVER_RUN = "the notebook has not been run at this preset"
 
@@ -45,7 +45,7 @@ class Ledger:
 
     claims: list[dict[str, Any]]
     judgements: dict[str, Judgement]  # by claim: on what this scale measured
-    best: dict[str, Judgement]  # by claim: on the largest scale that measured it
+    best: dict[str, Judgement]  # by claim: the same, or on what was kept of a larger scale
     problems: dict[str, str]  # by notebook
 
 
@@ -116,7 +116,8 @@ def judge_claims(
     best, entries = dict(judged), []
     for claim in claims:
         found, source = scale, "run"
-        if claim.id in larger:
+        decided = at_least(scale, claim.decided_at) and judged[claim.id].verdict != "not run"
+        if claim.id in larger and not decided:
             best[claim.id], found, source = _kept(larger[claim.id]), larger[claim.id]["scale"], "kept"
         page = claim.notebook if claim.notebook in notebooks else "index"
         entries.append(_entry(claim, best[claim.id], found, source, page))

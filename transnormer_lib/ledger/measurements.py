@@ -103,12 +103,16 @@ class Measurements:
         fields = {"value": plain(value, "value"), "expected": plain(expected, "expected")}
         return self._record(claim, kind, fields)
 
-    def misprint(self, claim: str, *, counter_example: Any) -> Recorded:
-        """That the statement as printed fails at ``counter_example``; its correction is measured by itself."""
+    def misprint(self, claim: str, *, holds: bool, counter_example: Any) -> Recorded:
+        """Whether the statement holds as printed, and where it does not; its correction is measured by itself.
+
+        ``counter_example`` is required if ``holds`` is false.
+        """
         self._expect(claim, "misprint")
-        if counter_example is None:
+        if not holds and counter_example is None:
             raise ValueError(f"claim={claim!r}: counter_example=None: a misprint needs the point at which it fails")
-        return self._record(claim, "misprint", {"counter_example": plain(counter_example, "counter_example")})
+        fields = {"holds": bool(holds), "counter_example": plain(counter_example, "counter_example")}
+        return self._record(claim, "misprint", fields)
 
     def number(
         self,
@@ -157,8 +161,7 @@ class Measurements:
         controls by name. ``notes`` say how the data differ from the published ones; scales on real data do not judge an
         ordering on a sample of them.
         """
-        kind = "comparable" if self._is(claim, "comparable") else "ordering"
-        self._expect(claim, kind)
+        kind = self._expect(claim, "ordering", "comparable")
         samples = [note for note in notes if note.startswith("sample")]
         if samples and self.scale in ON_REAL_DATA:
             return self.not_run(claim, f"measured on a part of the published data: {'; '.join(samples)}")
@@ -175,25 +178,24 @@ class Measurements:
 
     def not_run(self, claim: str, reason: str) -> Recorded:
         """The claim was not measured; ``reason`` says why: no data, no GPU, too large for this scale."""
-        self._expect(claim, None)
+        self._expect(claim)
         if not reason.strip():
             raise ValueError(f"claim={claim!r}: reason={reason!r}: must say why it was not run")
         return self._record(claim, "not run", {"reason": " ".join(reason.split())})
 
-    def _is(self, claim: str, kind: str) -> bool:
-        return claim in self._claims and self._claims[claim].kind == kind
-
-    def _expect(self, claim: str, kind: str | None) -> None:
+    def _expect(self, claim: str, *kinds: str) -> str:
+        """The kind of a claim of this notebook, which must be one of ``kinds`` (default: any) and not yet recorded."""
         known = self._claims.get(claim)
         if known is None:
             mine = [c.id for c in self._claims.values() if c.notebook == self.notebook]
             raise ValueError(f"claim={claim!r}: no such claim{nearest(claim, mine)}")
         if known.notebook != self.notebook:
             raise ValueError(f"claim={claim!r}: belongs to notebook {known.notebook}, not to {self.notebook}")
-        if kind is not None and known.kind != kind:
-            raise ValueError(f"claim={claim!r}: is of kind {known.kind!r}, measured as {kind!r}")
+        if kinds and known.kind not in kinds:
+            raise ValueError(f"claim={claim!r}: is of kind {known.kind!r}, measured as {kinds[0]!r}")
         if claim in self._recorded and not _runs_again(self._recorded[claim], _running_cell()):
             raise ValueError(f"claim={claim!r}: already recorded; a claim is measured once per run of the notebook")
+        return known.kind
 
     def _record(self, claim: str, kind: str, fields: Mapping[str, Any]) -> Recorded:
         measurement = {"claim": claim, "notebook": self.notebook, "scale": self.scale, "kind": kind, **fields}

@@ -4,7 +4,8 @@ A measurement is the JSON object that ``measurements`` records; infinities are t
 A claim's ``decided_at`` is the smallest scale that may decide it. The kinds and their verdicts:
 
 - ``theorem``: survives the search for a counter-example, or refuted by one.
-- ``misprint``: as printed it cannot be meant, which a counter-example shows; its correction is a claim of its own.
+- ``misprint``: as printed it cannot be meant, which a counter-example shows; its correction is a claim of its own. If
+  it holds as printed after all, it survives.
 - ``property``, exact, of what was built: reproduced or not reproduced.
 - ``print``, print against print: consistent or inconsistent.
 - ``number``: reproduced or not reproduced at or above ``decided_at``; undecided below it.
@@ -21,7 +22,7 @@ A number that is not finite never succeeds. ``ledger.families`` corrects for the
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,8 +104,12 @@ def _theorem(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> Ju
 
 
 def _misprint(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> Judgement:
-    measured = {"counter_example": measurement["counter_example"]}
-    return Judgement("misprint", measured) if decisive else _too_small(claim, measured)
+    measured = {key: measurement[key] for key in ("holds", "counter_example")}
+    if not decisive:
+        return _too_small(claim, measured)
+    if measurement["holds"] is True:
+        return Judgement("survives", measured, reason="it holds as printed")
+    return Judgement("misprint", measured)
 
 
 def _exact(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> Judgement:
@@ -123,13 +128,9 @@ def _number(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> Jud
     published: Mapping[str, Any] = claim.published if isinstance(claim.published, Mapping) else {"": claim.published}
     if cells.keys() != published.keys():
         raise ValueError(f"claim {claim.id!r}: measured {shown(list(cells))}, published {shown(list(published))}")
-    means = {name: _mean([float(value) for value in values]) for name, values in cells.items()}
-    spreads = {n: [min(of, key=float), max(of, key=float)] for n, of in cells.items() if len(of) > 1}
-    measured: Any = means if isinstance(claim.published, Mapping) else means[""]
-    if spreads and "" in spreads:
-        measured = {"mean": measured, "range": spreads[""]}
-    elif spreads:
-        measured = {name: {"mean": mean, "range": spreads.get(name)} for name, mean in means.items()}
+    means = {name: _mean(values) for name, values in cells.items()}
+    found = {name: _with_range(means[name], values) for name, values in cells.items()}
+    measured: Any = found if isinstance(claim.published, Mapping) else found[""]
     seeds = _seeds(measurement)
     if not decisive:
         return Judgement("undecided", measured, seeds, f"decided at {claim.decided_at}")
@@ -144,8 +145,14 @@ def _number(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> Jud
     return Judgement("not reproduced" if far else "reproduced", measured, seeds, reason)
 
 
-def _mean(values: list[float]) -> float | str:
-    return rounded(math.fsum(values) / len(values)) if all(map(math.isfinite, values)) else "inf"
+def _mean(values: Sequence[Any]) -> float | str:
+    numbers = [float(value) for value in values]
+    return rounded(math.fsum(numbers) / len(numbers)) if all(map(math.isfinite, numbers)) else "inf"
+
+
+def _with_range(mean: float | str, values: Sequence[Any]) -> Any:
+    """The mean; of several values, with the smallest and the largest."""
+    return mean if len(values) == 1 else {"mean": mean, "range": [min(values, key=float), max(values, key=float)]}
 
 
 def _ordering(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> Judgement:

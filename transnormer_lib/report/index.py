@@ -13,6 +13,7 @@ from typing import Any
 
 from transnormer_lib.ledger import kept
 from transnormer_lib.ledger.claims import Claim, load
+from transnormer_lib.ledger.families import multiplicity
 from transnormer_lib.ledger.judging import Ledger, Run, counts, judge_claims, last_run, write_claims, write_if_changed
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.verdicts import FAILURES
@@ -171,6 +172,7 @@ def _write_index(
         notebooks=[_notebook_item(n, runs[n.name], claims, ledger, have_page, failed) for n in notebooks],
         kept=[_kept_item(found, notebooks) for found in above],
         papers=_papers(claims, rows),
+        multiplicity=multiplicity(claims, ledger.best),
         command=f"make report PRESET={report_dir.name}",
         provenance=_shared_provenance(records),
         files=[f"{n.name}.ipynb" for n in notebooks if (report_dir / f"{n.name}.ipynb").exists()],

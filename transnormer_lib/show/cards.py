@@ -83,7 +83,7 @@ def _short(claim: Claim, judgement: Judgement) -> str:
     if claim.kind == "theorem":
         return "holds" if ours["holds"] else "does not hold"
     if claim.kind == "misprint":
-        return "fails as printed"
+        return "holds as printed" if ours["holds"] else "fails as printed"
     if claim.kind in _PAIRED:
         means = f"{_mean(ours['better'], 4)} against {_mean(ours['worse'], 4)}"
         if judgement.interval is None:
@@ -99,8 +99,8 @@ def _number(ours: Any) -> str:
     if not isinstance(ours, Mapping):
         return shown(ours)
     if ours.keys() == {"mean", "range"}:
-        low, high = ours["range"] or (None, None)
-        return shown(ours["mean"]) + (f" ({shown(low)} to {shown(high)})" if low is not None else "")
+        low, high = ours["range"]
+        return f"{shown(ours['mean'])} ({shown(low)} to {shown(high)})"
     return "; ".join(f"{cell} {_number(value)}" for cell, value in ours.items())
 
 
