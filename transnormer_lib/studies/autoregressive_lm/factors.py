@@ -28,6 +28,7 @@ CLAIMS = (
     "locality-alone-over-norm-alone",
     "late-layers-needed",
     "late-norm-comparable-to-softmax",
+    "t2-comparable-to-softmax",
 )
 
 _NAMES: Mapping[str, str] = {
@@ -88,18 +89,15 @@ def comparisons(
     bits: Bits, factors: Factors, rotation: str = "none"
 ) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
     """The losses of both sides, the favoured one first, by claim; only those of which all rows are in ``bits``."""
-    named = {
-        pair: row(pair, rotation) for pair in ("diag/norm", "diag/linear", "diag/softmax", "diag/diag", "linear/norm")
-    }
-    ours, end = (
-        {pair: bits[name] for pair, name in named.items() if name in bits},
-        "" if rotation == "none" else f"-{rotation}",
-    )
+    end = "" if rotation == "none" else f"-{rotation}"
+    pairs_of = ("diag/norm", "diag/linear", "diag/softmax", "diag/diag", "linear/norm", "softmax/softmax")
+    ours = {pair: bits[name] for pair in pairs_of if (name := row(pair, rotation)) in bits}
     pairs = {
         "remedy-norm-after-diag": ("diag/norm", "diag/linear"),
         "locality-alone-over-norm-alone": ("diag/linear", "linear/norm"),
         "late-layers-needed": ("diag/norm", "diag/diag"),
         "late-norm-comparable-to-softmax": ("diag/norm", "diag/softmax"),
+        "t2-comparable-to-softmax": ("diag/norm", "softmax/softmax"),
     }
     found = {f"{claim}{end}": (ours[a], ours[b]) for claim, (a, b) in pairs.items() if a in ours and b in ours}
     crossed = [row(f"{early}/{late}", rotation) for early in factors.early for late in factors.late]
