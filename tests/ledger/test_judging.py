@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from report_factory import ABSENT, CLAIMS, MEASURED, TABLE, THEORY, executed_notebook, fail, make_report, write_record
 
-from transnormer_lib.ledger.judging import counts, judge_claims, last_run, write_claims
+from transnormer_lib.ledger.judging import counts, judge_claims, last_run, write_json_list
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.measurements import MIME
 from transnormer_lib.ledger.verdicts import VERDICTS
@@ -136,25 +136,25 @@ def test_a_record_that_cannot_be_read_costs_its_notebook_alone(tmp_path: Path) -
     assert found["bound-holds"]["verdict"] == "survives"
 
 
-def test_claims_of_a_notebook_without_a_page_are_anchored_on_the_index(tmp_path: Path) -> None:
+def test_claims_of_a_notebook_without_a_page_are_anchored_in_the_ledger(tmp_path: Path) -> None:
     entries = judge_claims(make_report(tmp_path), "quick", CLAIMS, [THEORY]).claims
-    assert {e["anchor"].split("#")[0] for e in entries if e["notebook"] == ABSENT} == {"index.html"}
+    assert {e["anchor"].split("#")[0] for e in entries if e["notebook"] == ABSENT} == {"ledger.html"}
 
 
 def test_identical_runs_give_identical_claims(tmp_path: Path) -> None:
     texts = []
     for name in ("one", "two"):
         report_dir = make_report(tmp_path / name)
-        write_claims(report_dir / "claims.json", judge_claims(report_dir, "quick", CLAIMS, NOTEBOOKS).claims)
+        write_json_list(report_dir / "claims.json", judge_claims(report_dir, "quick", CLAIMS, NOTEBOOKS).claims)
         texts.append((report_dir / "claims.json").read_bytes())
     assert texts[0] == texts[1]
 
 
 def test_an_unchanged_ledger_is_not_written_again(tmp_path: Path) -> None:
     path = tmp_path / "claims.json"
-    write_claims(path, [{"id": "a"}])
+    write_json_list(path, [{"id": "a"}])
     before = path.stat().st_mtime_ns
-    write_claims(path, [{"id": "a"}])
+    write_json_list(path, [{"id": "a"}])
     assert path.stat().st_mtime_ns == before
     assert [p.name for p in tmp_path.iterdir()] == ["claims.json"]
 

@@ -19,6 +19,8 @@ import pytest
 from project_factory import listen, make_project, wait_until, write_notebook
 
 from transnormer_lib import studies
+from transnormer_lib.ledger import claims, theses
+from transnormer_lib.papers.catalogue import papers
 from transnormer_lib.project import Project
 from transnormer_lib.report import pipeline
 from transnormer_lib.report.pipeline import Job
@@ -79,9 +81,34 @@ def test_each_failure_is_one_line_and_stands_on_the_index(
 def test_the_others_are_published_all_the_same(first: subprocess.CompletedProcess[str], project: Project) -> None:
     assert (project.report_dir("quick") / "01_good.html").exists()
     assert "report: 1 of 4 notebooks ran" in first.stdout
-    counts, address = first.stdout.splitlines()[-2:]
-    assert counts.startswith("claims: ")
-    assert Path(url2pathname(urlparse(address).path)) == project.report_dir("quick") / "index.html"
+    opened, *_, last = first.stdout.splitlines()
+    assert opened == last
+    assert Path(url2pathname(urlparse(last).path)) == project.report_dir("quick") / "index.html"
+    assert "\nclaims: " in first.stdout
+
+
+@slow
+def test_the_answers_come_last_before_the_address(first: subprocess.CompletedProcess[str]) -> None:
+    lines = first.stdout.splitlines()
+    asked = [thesis.sentence for paper in papers() for thesis in theses.load(paper, claims.load())]
+    assert [line.split("  ")[-1] for line in lines[-1 - len(asked) : -1]] == asked
+
+
+@slow
+def test_the_index_exists_at_once_and_fills_up(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    wait = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists():\n    time.sleep(0.1)"
+    project = make_project(tmp_path, {"01_a": ["size"], "02_b": [wait]})
+    process = subprocess.Popen([*COMMAND, "--root", str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    page = project.report_dir("quick") / "01_a.html"
+    wait_until(lambda: page.exists() and "1 of 2 ran" in index(project))
+    assert "This report is being made" in index(project)
+    assert not (project.report_dir("quick") / "02_b.html").exists()
+    go.touch()
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert "2 of 2 ran" in index(project)
+    assert "This report is being made" not in index(project)
 
 
 @slow

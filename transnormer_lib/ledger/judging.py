@@ -119,7 +119,7 @@ def judge_claims(
         decided = at_least(scale, claim.decided_at) and judged[claim.id].verdict != "not run"
         if claim.id in larger and not decided:
             best[claim.id], found, source = _kept(larger[claim.id]), larger[claim.id]["scale"], "kept"
-        page = claim.notebook if claim.notebook in notebooks else "index"
+        page = claim.notebook if claim.notebook in notebooks else "ledger"
         entries.append(_entry(claim, best[claim.id], found, source, page))
     return Ledger(entries, judged, best, problems)
 
@@ -198,9 +198,9 @@ def counts(claims: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return {verdict: found[verdict] for verdict in VERDICTS}
 
 
-def write_claims(path: Path, claims: Sequence[Mapping[str, Any]]) -> None:
-    """Write claims.json unless it is unchanged."""
-    write_if_changed(path, json.dumps(claims, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+def write_json_list(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
+    """Write claims.json or theses.json unless it is unchanged."""
+    write_if_changed(path, json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_if_changed(path: Path, text: str) -> bool:

@@ -20,6 +20,7 @@ class Paper(Record):
     year: int
     address: str
     subjects: list[str] = []  # noqa: RUF012  pydantic copies the default
+    listed_by: str | None = None  # the study whose notebook lists the discrepancies
 
 
 @lru_cache

@@ -4,21 +4,31 @@
 made, the index names it and everything else is built.
 """
 
-import re
-from collections import Counter
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transnormer_lib.ledger import kept
-from transnormer_lib.ledger.claims import Claim, load
-from transnormer_lib.ledger.families import multiplicity
-from transnormer_lib.ledger.judging import Ledger, Run, counts, judge_claims, last_run, write_claims, write_if_changed
+from transnormer_lib.ledger import kept, theses
+from transnormer_lib.ledger.claims import Claim, by_id, load
+from transnormer_lib.ledger.judging import (
+    Ledger,
+    Run,
+    counts,
+    judge_claims,
+    last_run,
+    write_if_changed,
+    write_json_list,
+)
 from transnormer_lib.ledger.kept import Kept
+from transnormer_lib.ledger.theses import Answer, Thesis
 from transnormer_lib.ledger.verdicts import FAILURES
-from transnormer_lib.papers.catalogue import papers
+from transnormer_lib.papers import discrepancies
+from transnormer_lib.papers.catalogue import Paper, papers
 from transnormer_lib.project import Project, UserMistake
+from transnormer_lib.report import front
+from transnormer_lib.report.ledger_page import write_ledger_page
 from transnormer_lib.report.notebook_page import write_notebook_page
 from transnormer_lib.report.notebooks import Notebook, load_notebook
 from transnormer_lib.report.pages import (
@@ -34,6 +44,7 @@ from transnormer_lib.report.pages import (
 
 # Shown on the scoreboard even if zero.
 _ALWAYS = ("refuted", "not reproduced", "not run")
+_SHOWN_FAILURES = 8  # the others unfold
 
 
 @dataclass(frozen=True)
@@ -46,22 +57,32 @@ class Failed:
 
 @dataclass(frozen=True)
 class Summary:
-    """What ``build_report`` made: the page to open, the counts of the verdicts, the notebooks that failed."""
+    """What ``build_report`` made: the page to open, the answers, the verdicts' counts, the notebooks that failed."""
 
     index_path: Path
+    answers: list[Answer]
     counts: dict[str, int]
     failed: list[Failed]
 
 
-def build_report(root: Path, preset: str, claims: Sequence[Claim] | None = None) -> Summary:
-    """Judge ``claims`` (default: all) on ``reports/<preset>/`` and write claims.json, the pages and the index.
+def build_report(
+    root: Path,
+    preset: str,
+    claims: Sequence[Claim] | None = None,
+    asked: Sequence[tuple[str, Thesis]] | None = None,
+    unfinished: bool = False,
+) -> Summary:
+    """Judge ``claims`` on ``reports/<preset>/``, answer the theses, and write both as JSON, the pages and the index.
 
-    Files that would not change are not written.
+    ``asked`` are theses with their papers. The default is all claims and theses. While a report is ``unfinished`` it
+    says so, and notebooks that have not run have no page yet. Files that would not change are not written.
     """
     project = Project(root)
     report_dir = project.report_dir(preset)
     scale, description = project.preset(preset).scale, project.preset(preset).description
-    claims = load() if claims is None else claims
+    if claims is None:
+        claims = load()
+        asked = [(paper, thesis) for paper in papers() for thesis in theses.load(paper, claims)]
     notebooks, failed = _load_notebooks(project)
     above: list[Kept] = []
     for notebook in notebooks:
@@ -70,20 +91,27 @@ def build_report(root: Path, preset: str, claims: Sequence[Claim] | None = None)
         except ValueError as fault:
             failed.append(Failed(notebook.name, str(fault)))
     ledger = judge_claims(report_dir, scale, claims, [notebook.name for notebook in notebooks], above)
-    write_claims(report_dir / "claims.json", ledger.claims)
+    write_json_list(report_dir / "claims.json", ledger.claims)
+    known, entries = by_id(claims), {entry["id"]: entry for entry in ledger.claims}
+    answers = [theses.answer(paper, thesis, known, entries) for paper, thesis in asked or ()]
+    write_json_list(report_dir / "theses.json", theses.as_json(answers))
     runs = {notebook.name: last_run(report_dir, notebook.name) for notebook in notebooks}
     failed += [Failed(run.notebook, str(run.error)) for run in runs.values() if run.status not in ("ok", "not run")]
     failed += [Failed(name, line) for name, line in ledger.problems.items()]
     for position, notebook in enumerate(notebooks):
         around = (notebooks[position - 1] if position else None, next(iter(notebooks[position + 1 :]), None))
         own = [claim for claim in claims if claim.notebook == notebook.name]
+        if unfinished and runs[notebook.name].status == "not run":
+            continue
         try:
-            write_notebook_page(report_dir, notebook, runs[notebook.name], own, ledger, around)
+            serves = front.served(answers, notebook.name, known)
+            write_notebook_page(report_dir, notebook, runs[notebook.name], own, ledger, around, serves)
         except PageError as fault:
             failed.append(Failed(notebook.name, str(fault)))
-    _write_index(report_dir, scale, description, notebooks, runs, claims, ledger, failed, above)
+    write_ledger_page(report_dir, claims, ledger)
+    _write_index(report_dir, scale, description, notebooks, runs, claims, ledger, failed, above, answers, unfinished)
     build_overview(root, None)
-    return Summary(report_dir / "index.html", counts(ledger.claims), failed)
+    return Summary(report_dir / "index.html", answers, counts(ledger.claims), failed)
 
 
 def build_overview(root: Path, mistake: str | None) -> Path:
@@ -91,8 +119,6 @@ def build_overview(root: Path, mistake: str | None) -> Path:
 
     ``mistake`` is the message that refused the last command; the page shows it first.
     """
-    import json
-
     project = Project(root)
     presets = []
     for name in project.presets:
@@ -139,6 +165,8 @@ def _write_index(
     ledger: Ledger,
     failed: Sequence[Failed],
     above: Sequence[Kept],
+    answers: Sequence[Answer],
+    unfinished: bool,
 ) -> None:
     path = report_dir / "index.html"
     have_page = {notebook.name for notebook in notebooks if (report_dir / f"{notebook.name}.html").exists()}
@@ -147,11 +175,10 @@ def _write_index(
     texts = [(notebook.name, notebook.title, notebook.abstract) for notebook in notebooks]
     statuses = [(run.notebook, run.status, run.error) for run in runs.values()]
     shows = (report_dir.name, scale, description, judged, texts, statuses, records, failed, sorted(have_page))
-    digest = content_digest(*shows, [vars(found) for found in above])
+    digest = content_digest(*shows, unfinished, [vars(found) for found in above], [vars(found) for found in answers])
     if is_current(path, digest):
         return
-    rows = claim_rows(claims, ledger, ledger.best, here="index", anchored=None)
-    missing = Counter(str(row["reason"]) for row in rows if row["verdict"] == "not run")
+    rows = claim_rows(claims, ledger, ledger.best, here="index", anchored=set())
     found = counts(rows)
     page = html_page(
         "index.html.j2",
@@ -160,24 +187,40 @@ def _write_index(
         preset=report_dir.name,
         scale=scale,
         description=description.rstrip("."),
+        unfinished=unfinished,
         broken=[_broken(item, have_page) for item in failed],
+        sections=front.sections(answers, above, by_id(claims)),
         counts=found,
         always=_ALWAYS,
         decided=sum(found.values()) - found["not run"] - found["undecided"],
         run_facts=_run_facts(records, len(notebooks)),
-        failed=[{**row, "anchored": False} for row in rows if row["verdict"] in FAILURES],
-        not_run=found["not run"],
+        failed=_by_weight([row for row in rows if row["verdict"] in FAILURES], answers),
+        shown_failures=_SHOWN_FAILURES,
         total=len(rows),
-        reasons=missing.most_common(),
-        notebooks=[_notebook_item(n, runs[n.name], claims, ledger, have_page, failed) for n in notebooks],
-        kept=[_kept_item(found, notebooks) for found in above],
-        papers=_papers(claims, rows),
-        multiplicity=multiplicity(claims, ledger.best),
+        registers=[register for paper in papers().values() if (register := _register(paper, have_page))],
+        notebooks=[_notebook_item(n, runs[n.name], claims, ledger, have_page, failed, above) for n in notebooks],
         command=f"make report PRESET={report_dir.name}",
         provenance=_shared_provenance(records),
         files=[f"{n.name}.ipynb" for n in notebooks if (report_dir / f"{n.name}.ipynb").exists()],
     )
     write_if_changed(path, page)
+
+
+def _by_weight(rows: Sequence[dict[str, Any]], answers: Sequence[Answer]) -> list[dict[str, Any]]:
+    """Failed claims by what they mean for the paper: those that decide a thesis first, then by verdict."""
+    deciding = [name for found in answers for name in found.thesis.claims]
+    last = len(deciding)
+    return sorted(rows, key=lambda row: deciding.index(row["id"]) if row["id"] in deciding else last)
+
+
+def _register(paper: Paper, have_page: set[str]) -> dict[str, Any] | None:
+    """How many discrepancies of a paper are known, how many are a flag here, and the page that lists them."""
+    entries = discrepancies.load(paper.id)
+    page = next((name for name in have_page if name.endswith(f"_{paper.listed_by}")), None)
+    if not entries:
+        return None
+    flags = sum(bool(entry.flag) for entry in entries)
+    return {"entries": len(entries), "flags": flags, "href": f"{page}.html" if page else None}
 
 
 def _broken(item: Failed, have_page: set[str]) -> dict[str, str]:
@@ -189,7 +232,13 @@ def _broken(item: Failed, have_page: set[str]) -> dict[str, str]:
 
 
 def _notebook_item(
-    notebook: Notebook, run: Run, claims: Sequence[Claim], ledger: Ledger, have_page: set[str], failed: Sequence[Failed]
+    notebook: Notebook,
+    run: Run,
+    claims: Sequence[Claim],
+    ledger: Ledger,
+    have_page: set[str],
+    failed: Sequence[Failed],
+    above: Sequence[Kept],
 ) -> dict[str, Any]:
     lines = [item.line for item in failed if item.notebook == notebook.name]
     seconds = (run.record.get("provenance") or {}).get("wall_seconds")
@@ -203,38 +252,8 @@ def _notebook_item(
         "bad": bool(lines),
         "line": "; ".join(lines) or None,
         "counts": counts(own) if own else None,
+        "kept": [found.sentence() for found in above if found.notebook == notebook.name],
     }
-
-
-def _kept_item(found: Kept, notebooks: Sequence[Notebook]) -> dict[str, Any]:
-    title = next(notebook.title for notebook in notebooks if notebook.name == found.notebook)
-    return {"title": title, "preset": found.preset, "line": found.sentence(), "counts": counts(found.claims)}
-
-
-def _papers(claims: Sequence[Claim], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    by_claim = {row["id"]: row for row in rows}
-    sections = []
-    for paper in papers().values():
-        groups: dict[str, list[Mapping[str, Any]]] = {}
-        for claim in claims:
-            if claim.paper == paper.id:
-                groups.setdefault(claim.locus, []).append(by_claim[claim.id])
-        if groups:
-            sections.append({"anchor": f"paper-{paper.id}", "title": paper.title, "groups": _groups(groups)})
-    return sections
-
-
-def _groups(groups: Mapping[str, list[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    found = []
-    for locus in sorted(groups, key=_natural):
-        present = [verdict for verdict, count in counts(groups[locus]).items() if count]
-        found.append({"locus": locus, "rows": groups[locus], "verdicts": present})
-    return found
-
-
-def _natural(locus: str) -> list[tuple[int, str]]:
-    """A key that puts Equation 9 before Equation 10."""
-    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", locus)]
 
 
 def _run_facts(records: Sequence[Mapping[str, Any]], notebooks: int) -> list[tuple[str, str]]:

@@ -4,9 +4,11 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 from transnormer_lib.ledger.judging import executed_notebook
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake
+from transnormer_lib.report import front
 from transnormer_lib.report.pipeline import is_current, plan, run
 from transnormer_lib.report.progress import say
 from transnormer_lib.report.records import write_json
@@ -50,13 +52,18 @@ def _make(project: Project, preset: str, selected: Sequence[str], cores: int, sn
     from transnormer_lib.report.index import build_overview, build_report
 
     clock = time.perf_counter()
+    say((project.report_dir(preset) / "index.html").resolve().as_uri())
     jobs = plan(project, preset, selected)
     stale = [job for job in jobs if not is_current(project, preset, job)]
     if stale:
         say(f"report: {len(stale)} of {len(jobs)} notebooks to run: {', '.join(job.notebook for job in stale)}")
     else:
         say(f"report: nothing changed, none of {len(jobs)} notebooks runs again")
-    code = run(project, preset, stale, cores, snakemake) if stale else 0
+    code = 0
+    if stale:
+        publish = partial(build_report, project.root, preset, unfinished=True)
+        publish()
+        code = run(project, preset, stale, cores, snakemake, publish)
     with undisturbed() if code == INTERRUPTED else nullcontext():
         _refresh_prose(project, preset)
         summary = build_report(project.root, preset)
@@ -67,7 +74,9 @@ def _make(project: Project, preset: str, selected: Sequence[str], cores: int, sn
     for fault in failed:
         print(f"report: {fault.notebook} failed: {fault.line}", file=sys.stderr)
     say(f"report: {len(ran)} of {len(jobs)} notebooks ran, {time.perf_counter() - clock:.0f} s")
-    say("claims: " + ", ".join(f"{count} {verdict}" for verdict, count in summary.counts.items()))
+    say("claims: " + ", ".join(f"{count} {verdict}" for verdict, count in summary.counts.items() if count))
+    for line in front.lines(summary.answers):
+        say(line)
     say(summary.index_path.resolve().as_uri())
     if code == INTERRUPTED:
         return INTERRUPTED

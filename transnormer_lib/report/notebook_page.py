@@ -27,11 +27,18 @@ Neighbours = tuple[Notebook | None, Notebook | None]
 
 
 def write_notebook_page(
-    report_dir: Path, notebook: Notebook, run: Run, claims: Sequence[Claim], ledger: Ledger, around: Neighbours
+    report_dir: Path,
+    notebook: Notebook,
+    run: Run,
+    claims: Sequence[Claim],
+    ledger: Ledger,
+    around: Neighbours,
+    serves: Sequence[Mapping[str, Any]] = (),
 ) -> bool:
     """Write ``NN_name.html`` unless it shows this content already; returns whether it was written.
 
-    ``claims`` are the notebook's own, ``around`` its neighbours. If the text or the results cannot be shown (an unknown
+    ``claims`` are the notebook's own, ``around`` its neighbours, ``serves`` the theses that its claims bear on, with
+    their answers. If the text or the results cannot be shown (an unknown
     macro in a formula, an output that would load something), the page says so and lists the claims, and PageError is
     raised.
     """
@@ -42,7 +49,7 @@ def write_notebook_page(
     banner = _banner(run, ledger.problems.get(notebook.name), claims, ledger, good.name if good.exists() else None)
     judged = [(claim.model_dump(), vars(ledger.judgements[claim.id])) for claim in claims]
     names = [None if other is None else (other.name, other.title) for other in around]
-    shows = (report_dir.name, notebook.title, notebook.defaults, executed, run.record, banner, judged, names)
+    shows = (report_dir.name, notebook.title, notebook.defaults, executed, run.record, banner, judged, names, serves)
     digest = content_digest(*shows)
     if is_current(path, digest):
         return False
@@ -54,7 +61,7 @@ def write_notebook_page(
     def draw(measured: Sequence[str]) -> Markup:
         return claims_html([(own[name], ledger.judgements[name]) for name in measured], standalone=False)
 
-    frame = {**_frame(report_dir.name, notebook, run, around), "digest": digest, "banner": banner}
+    frame = {**_frame(report_dir.name, notebook, run, around), "digest": digest, "banner": banner, "serves": serves}
     try:
         page = _page(frame, notebook_html(executed, own, draw), claims, ledger)
     except Exception as fault:  # a malformed notebook costs its own page, not the report
@@ -117,6 +124,7 @@ def _frame(preset: str, notebook: Notebook, run: Run, around: Neighbours) -> dic
         "notebook": notebook.name,
         "title": notebook.title,
         "command": provenance.get("command") or f"make report PRESET={preset} ONLY={notebook.name.split('_')[0]}",
+        "record": f"records/{notebook.name}.json" if run.record else None,
         "facts": provenance_facts(run.record),
         "changed": changed,
         "unchanged": unchanged,

@@ -9,13 +9,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from transnormer_lib.ledger.claims import Claim
 from transnormer_lib.ledger.judging import Ledger
 from transnormer_lib.ledger.values import shown
 from transnormer_lib.ledger.verdicts import VERDICTS, Judgement
 from transnormer_lib.show import cards
 from transnormer_lib.show.evidence import runs_text
-from transnormer_lib.show.templating import render
+from transnormer_lib.show.templating import css, render
 
 _DIGEST = re.compile(r'<meta name="companion-digest" content="([0-9a-f]+)">')
 
@@ -24,10 +26,14 @@ class PageError(ValueError):
     """A page cannot be made; the message says why."""
 
 
-def html_page(template: str, **context: Any) -> str:
-    """A page from its template. Raises PageError if it would load anything from outside itself."""
-    html = str(render(f"report/templates/{template}", **context)) + "\n"
-    outside = outside_resources(html)
+def html_page(template: str, script: str | None = None, **context: Any) -> str:
+    """A page from its template. Raises PageError if it would load anything from outside itself.
+
+    ``script`` is a file of the templates that the page runs, the only one that it may.
+    """
+    element = Markup(f"<script>\n{css(f'report/templates/{script}')}\n</script>") if script else Markup("")
+    html = str(render(f"report/templates/{template}", script=element, **context)) + "\n"
+    outside = outside_resources(html.replace(element, "", 1) if element else html)
     if outside:
         raise PageError(f"the page would load {outside[0]}; a page of the report must be complete in itself")
     return html
@@ -81,7 +87,7 @@ def renderer_digest() -> str:
     """Digest of the code and templates that make pages, so that an edit of them renders every page again."""
     digest = hashlib.sha256()
     for folder in (Path(__file__).parent, Path(cards.__file__).parent):
-        for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".j2", ".css")):
+        for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".j2", ".css", ".js")):
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
@@ -124,6 +130,8 @@ def claim_rows(
         rows.append(
             cards.view(claim, judgement)
             | {
+                "kind": claim.kind,
+                "notebook": claim.notebook,
                 "reason": judgement.reason,
                 "remarks": [line for line in (judgement.reason, cards.tried_text(claim, judgement), kept) if line],
                 "href": None if own and target.startswith("#") else target,

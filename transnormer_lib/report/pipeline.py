@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import ceil
@@ -19,8 +19,10 @@ from pathlib import Path
 
 from transnormer_lib.ledger.judging import executed_notebook
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake
-from transnormer_lib.report.records import Outcome, read_record, write_json, write_record
+from transnormer_lib.report.records import Outcome, read_record, record_path, write_json, write_record
 from transnormer_lib.report.signals import undisturbed
+
+_LOOK_SECONDS = 2.0  # how often a running report looks for notebooks that have ended
 
 
 @dataclass(frozen=True)
@@ -141,10 +143,18 @@ def _missing(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[st
     return found
 
 
-def run(project: Project, preset: str, stale: Sequence[Job], cores: int, extra: Sequence[str] = ()) -> int:
+def run(
+    project: Project,
+    preset: str,
+    stale: Sequence[Job],
+    cores: int,
+    extra: Sequence[str] = (),
+    publish: Callable[[], object] = lambda: None,
+) -> int:
     """Run the stale notebooks; returns Snakemake's exit code, or 130 after an interruption.
 
-    Afterwards each of them has a new record, even if its job was lost.
+    ``publish`` is called whenever some of them have ended while others still run. Afterwards each of them has a new
+    record, even if its job was lost.
     """
     from transnormer_lib.provenance.environment import provenance
 
@@ -153,7 +163,7 @@ def run(project: Project, preset: str, stale: Sequence[Job], cores: int, extra: 
     before = {job.notebook: read_record(project, preset, job.notebook) for job in stale}
     started = time.time()
     try:
-        code = _snakemake(project, preset, stale, cores, extra)
+        code = _snakemake(project, preset, stale, cores, extra, publish)
     except KeyboardInterrupt:
         code = INTERRUPTED
     for job in stale:
@@ -167,7 +177,14 @@ def run(project: Project, preset: str, stale: Sequence[Job], cores: int, extra: 
     return code
 
 
-def _snakemake(project: Project, preset: str, stale: Sequence[Job], cores: int, extra: Sequence[str]) -> int:
+def _snakemake(
+    project: Project,
+    preset: str,
+    stale: Sequence[Job],
+    cores: int,
+    extra: Sequence[str],
+    publish: Callable[[], object],
+) -> int:
     out = project.report_dir(preset)
     cut, waits = shares(project, preset, stale)
     content = {
@@ -179,11 +196,35 @@ def _snakemake(project: Project, preset: str, stale: Sequence[Job], cores: int, 
         "shares": {name: asdict(share) for name, share in cut.items()},
     }
     write_json(out / ".plan.json", content)
-    return snakemake(project, out / ".plan.json", "all", cores, extra, out / "snakemake.log")
+    records = [record_path(project, preset, job.notebook) for job in stale]
+    seen = _stamps(records)
+
+    def meanwhile() -> None:
+        nonlocal seen
+        if (now := _stamps(records)) != seen:
+            seen = now
+            publish()
+
+    return snakemake(project, out / ".plan.json", "all", cores, extra, out / "snakemake.log", meanwhile)
 
 
-def snakemake(project: Project, plan_file: Path, target: str, cores: int, extra: Sequence[str], log_file: Path) -> int:
-    """Make a target of the Snakefile; returns the exit code. An interruption ends its jobs and is raised again."""
+def _stamps(files: Sequence[Path]) -> list[int]:
+    return [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
+
+
+def snakemake(
+    project: Project,
+    plan_file: Path,
+    target: str,
+    cores: int,
+    extra: Sequence[str],
+    log_file: Path,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> int:
+    """Make a target of the Snakefile; returns the exit code. An interruption ends its jobs and is raised again.
+
+    ``meanwhile`` is called every few seconds until then.
+    """
     command = [sys.executable, "-m", "transnormer_lib.report.workflow", str(os.getpid()), f"{log_file}.lock"]
     command += [target, "--snakefile", str(project.root / "Snakefile"), "--directory", str(project.root)]
     command += ["--configfile", str(plan_file), "--cores", str(cores), "--keep-going"]
@@ -195,7 +236,11 @@ def snakemake(project: Project, plan_file: Path, target: str, cores: int, extra:
         # In its own session, so that only this process gets Ctrl-C from the terminal and passes it on once.
         process = subprocess.Popen(command, stderr=log, start_new_session=True)
         try:
-            return process.wait()
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    return process.wait(timeout=_LOOK_SECONDS)
+                with suppress(Exception):  # all is published again at the end, which says what is wrong
+                    meanwhile()
         except KeyboardInterrupt:
             print("interrupted; ending the running jobs", flush=True)
             with undisturbed():

@@ -20,7 +20,12 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_record(project: Project, preset: str, notebook: str) -> dict[str, Any] | None:
     """The record, or None if there is none that can be read."""
-    return read_object(project.report_dir(preset) / "records" / f"{notebook}.json")
+    return read_object(record_path(project, preset, notebook))
+
+
+def record_path(project: Project, preset: str, notebook: str) -> Path:
+    """Where the record is."""
+    return project.report_dir(preset) / "records" / f"{notebook}.json"
 
 
 @dataclass

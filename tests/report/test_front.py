@@ -1,0 +1,121 @@
+"""The front page: the answers first, a plot per thesis, and nothing that they do not say."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_checks import Page, check_page
+from report_factory import CLAIMS, HOSTILE, TABLE, make_report
+
+from transnormer_lib.ledger.claims import by_id
+from transnormer_lib.ledger.theses import Answer, Part, Thesis
+from transnormer_lib.report import front
+from transnormer_lib.report.index import build_report
+
+QUICK = Path("reports") / "quick"
+
+
+def thesis(name: str, claim: str = "bound-holds", **fields: Any) -> Thesis:
+    given = {"id": name, "locus": "Section 1", "sentence": f"Of {name}.", "short": name, "would_change": "More."}
+    given["for"] = [{"claim": claim, "holds": f"{claim} is so", "fails": f"{claim} is not so"}]
+    return Thesis(**(given | fields))
+
+
+EFFECT = {"claim": "ahead", "form": "percent", "unit": "percent of the loss"}
+ASKED = [
+    ("transnormer", thesis("theory")),
+    ("transnormer", thesis("broken", "bound-breaks")),
+    ("transnormer", thesis("trained", "ahead", effect=EFFECT, headline=True)),
+    ("transnormer", thesis("hostile", "unmeasured", sentence=HOSTILE, would_change=HOSTILE)),
+]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("front")
+    make_report(root)
+    build_report(root, "quick", CLAIMS, ASKED)
+    return root
+
+
+def answer(name: str, word: str, **fields: Any) -> Answer:
+    asked = thesis(name, "ahead", headline=True, effect=EFFECT)
+    part = Part("ahead", "against", "opposite", "ahead is not so", "night", "run", "x.html#claim-ahead")
+    return Answer("transnormer", asked, word, (part,), **fields)
+
+
+def test_the_answers_stand_before_everything_else_and_name_every_thesis(root: Path) -> None:
+    page = check_page(root / QUICK / "index.html")
+    order = ["Of 4 theses 1 is contradicted, 1 is supported and 2 cannot be told yet", "The notebooks"]
+    places = [page.text.index(words) for words in order]
+    assert places == sorted(places)
+    assert "What does not hold: Of broken" in page.text
+    assert "What holds: Of theory" in page.text
+    assert {f"thesis-{asked.id}" for _, asked in ASKED} <= set(page.ids)
+
+
+def test_models_at_quick_give_no_effect(root: Path) -> None:
+    text = Page(root / QUICK / "index.html").text
+    assert "No effect on models that have learned is measured" in text
+    assert "measured at quick only" in text
+
+
+def test_each_part_of_an_answer_leads_to_its_claim(root: Path) -> None:
+    assert "01_theory.html#claim-bound-holds" in Page(root / QUICK / "index.html").links
+
+
+def test_theses_json_holds_what_the_page_says(root: Path) -> None:
+    written = json.loads((root / QUICK / "theses.json").read_text())
+    assert [found["answer"] for found in written] == ["supported", "contradicted", "cannot tell", "cannot tell"]
+
+
+def test_a_notebook_s_page_opens_with_the_theses_that_it_serves(root: Path) -> None:
+    page = Page(root / QUICK / f"{TABLE}.html")
+    assert "index.html#thesis-trained" in page.links
+    assert "index.html#thesis-theory" not in page.links
+    assert page.text.index("Of trained.") < page.text.index("The first paragraph")
+
+
+@pytest.mark.parametrize(
+    ("effect", "interval", "words"),
+    [
+        (11.72, (10.9, 12.5), "late lowers the loss by 11.7% (10.9 to 12.5)"),
+        (-0.31, (-0.5, -0.1), "late raises the loss by 0.31% (0.10 to 0.50)"),
+        (0.05, (-0.1, 0.2), "late lowers the loss by 0.05% (−0.10 to 0.20)"),
+    ],
+    ids=["ahead", "behind", "neither"],
+)
+def test_the_last_sentence_says_the_sizes(effect: float, interval: tuple[float, float], words: str) -> None:
+    found = front.sentences([answer("late", "supported", effect=effect, interval=interval)])
+    assert len(found) == 3
+    assert found[2] == f"With 95% intervals, {words}."
+
+
+def test_a_mixed_thesis_is_told_with_what_speaks_against_it() -> None:
+    assert front.sentences([answer("late", "mixed")])[1] == "In part: Of late (but ahead is not so)."
+
+
+def test_marks_of_one_paper_share_an_axis_that_holds_zero_and_all_of_them() -> None:
+    answers = [
+        answer("a", "supported", effect=10.0, interval=(8.0, 12.0), published_effect=13.0),
+        answer("b", "contradicted", effect=-2.0, interval=(-3.0, -1.0)),
+    ]
+    (section,) = front.sections(answers, [], by_id(CLAIMS))
+    plots = [row["plot"] for row in section["rows"]]
+    places = [place for plot in plots for place in plot.values() if place is not None]
+    assert all(0 <= place <= 100 for place in places)
+    assert plots[0]["zero"] == plots[1]["zero"]
+    assert plots[1]["high"] < plots[1]["zero"] < plots[0]["low"] < plots[0]["effect"] < plots[0]["published"]
+    assert len(section["axis"].ticks) >= 3
+
+
+def test_without_theses_the_page_stands_all_the_same(tmp_path: Path) -> None:
+    make_report(tmp_path)
+    build_report(tmp_path, "quick", CLAIMS)
+    check_page(tmp_path / QUICK / "index.html")
+
+
+@pytest.mark.parametrize(("name", "number"), [("index", 0), ("ledger", 1), (TABLE, 0)])
+def test_only_the_ledger_runs_a_script_and_only_its_own(name: str, number: int, root: Path) -> None:
+    assert check_page(root / QUICK / f"{name}.html", scripts=number).tags.count("script") == number

@@ -1,0 +1,263 @@
+"""What a paper is about, in sentences, and the answers that the ledger gives to them: ``papers/<paper>/theses.yaml``.
+
+A thesis names the claims that bear on it. A claim in ``for`` speaks for the thesis if it holds and against it if it
+fails; one in ``against`` the other way round. A claim that was not decided leaves the thesis open, and so does one
+about trained models that only the scale ``quick`` has measured. The answers:
+
+- ``supported``: every claim speaks for it.
+- ``contradicted``: some speak against it, none for it, and its first claim is not open.
+- ``mixed``: some speak for it and some against it.
+- ``cannot tell``: the rest.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from transnormer_lib.checks import nearest
+from transnormer_lib.choices import SCALES
+from transnormer_lib.ledger.claims import Claim, by_id
+from transnormer_lib.ledger.values import rounded, shown
+from transnormer_lib.papers import catalogue, tables
+from transnormer_lib.papers.records import Record, build, read_list
+
+ANSWERS = ("contradicted", "mixed", "cannot tell", "supported")
+Side = Literal["for", "against", "open"]
+
+_HOLDS = ("survives", "reproduced", "trend")
+_FAILS = ("refuted", "not reproduced", "opposite")
+_Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
+
+
+class Bearing(Record):
+    """How a claim bears on a thesis: what it means if the claim holds, and if it fails."""
+
+    claim: str
+    holds: _Text  # a clause: "with relu the gradient exceeds every bound"
+    fails: _Text
+
+
+class PublishedEffect(Record):
+    """Two cells of a published table, each found by the labels of its row."""
+
+    table: str
+    column: str
+    better: dict[str, Any]
+    worse: dict[str, Any]
+
+
+class Effect(Record):
+    """Which claim shows the size of the effect, and in what.
+
+    ``percent`` is the difference of two losses in percent of the other side's; of a published perplexity, the loss is
+    its logarithm. So tokens of different length can be compared. ``difference`` is that of the claim's two sides,
+    ``value`` the claim's number.
+    """
+
+    claim: str
+    form: Literal["percent", "difference", "value"]
+    unit: _Text
+    published: PublishedEffect | None = None
+
+
+class Thesis(Record):
+    """One thesis. ``short`` names it in a sentence: "locality in the early layers"."""
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=60)]
+    locus: _Text
+    sentence: _Text
+    short: _Text
+    in_favour: list[Bearing] = Field(alias="for")
+    against: list[Bearing] = []  # noqa: RUF012  pydantic copies the default
+    effect: Effect | None = None
+    headline: bool = False  # its effect is named in the answer on the front page
+    would_change: _Text  # the evidence that would change the answer
+
+    @property
+    def claims(self) -> list[str]:
+        """The ids of the claims that bear on it, those in its favour first."""
+        return [bearing.claim for bearing in (*self.in_favour, *self.against)]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One claim's part in an answer."""
+
+    claim: str
+    side: Side
+    verdict: str
+    says: str  # what it means for the thesis; where it is open, why
+    scale: str
+    source: str  # "run" or "kept"
+    anchor: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to one thesis, with the size of the effect: positive in the thesis' favour."""
+
+    paper: str
+    thesis: Thesis
+    answer: str  # one of ANSWERS
+    parts: tuple[Part, ...]
+    effect: float | None = None
+    interval: tuple[float, float] | None = None
+    published_effect: float | None = None
+    scale: str | None = None  # the largest at which a part was decided
+    seeds: tuple[int, ...] | None = None
+    controls: str | None = None  # what the effect's matched controls did
+
+    @property
+    def because(self) -> str:
+        """The parts as sentences, those that speak for the thesis first."""
+        found = []
+        for side, words in (("for", "For it"), ("against", "Against it"), ("open", "Open")):
+            clauses = [part.says for part in self.parts if part.side == side]
+            if clauses:
+                found.append(f"{words}: {'; '.join(clauses)}.")
+        return " ".join([*found, *([self.controls] if self.controls else [])]) or "No claim of this report bears on it."
+
+
+def load(paper: str, claims: Sequence[Claim]) -> tuple[Thesis, ...]:
+    """The theses of a paper, in order; () for a paper without any.
+
+    Raises ValueError naming file, thesis and field for a broken entry, a claim that does not exist, or one that can say
+    nothing of what is the case: print compared with print, or a misprint.
+    """
+    return read(catalogue.folder(paper) / "theses.yaml", claims)
+
+
+def read(path: Path, claims: Sequence[Claim]) -> tuple[Thesis, ...]:
+    """The theses of one file; () if there is none."""
+    known, found = by_id(claims), []
+    for fields in read_list(path) if path.exists() else []:
+        where = f"{path.parent.name}/{path.name}: thesis {fields.get('id') if isinstance(fields, dict) else fields!r}"
+        thesis = build(Thesis, fields, where)
+        for name in [*thesis.claims, *([thesis.effect.claim] if thesis.effect else [])]:
+            if name not in known:
+                raise ValueError(f"{where}: claim={name!r}: no such claim{nearest(name, known)}")
+            if known[name].kind in ("print", "misprint"):
+                raise ValueError(f"{where}: claim={name!r}: a claim of kind {known[name].kind!r} decides no thesis")
+        found.append(thesis)
+    return tuple(found)
+
+
+def answer(paper: str, thesis: Thesis, claims: Mapping[str, Claim], entries: Mapping[str, Mapping[str, Any]]) -> Answer:
+    """The answer to ``thesis`` from the objects of claims.json, by id."""
+    parts = [_part(bearing, claims, entries, "for", "against") for bearing in thesis.in_favour]
+    parts += [_part(bearing, claims, entries, "against", "for") for bearing in thesis.against]
+    sides = {part.side for part in parts}
+    decided = [part.scale for part in parts if part.side != "open"]
+    if {"for", "against"} <= sides:
+        word = "mixed"
+    elif sides == {"for"}:
+        word = "supported"
+    elif "against" in sides and parts[0].side != "open":
+        word = "contradicted"
+    else:
+        word = "cannot tell"
+    return Answer(
+        paper,
+        thesis,
+        word,
+        tuple(parts),
+        scale=max(decided, key=SCALES.index, default=None),
+        **_effect(thesis.effect, paper, claims, entries),
+    )
+
+
+def as_json(answers: Sequence[Answer]) -> list[dict[str, Any]]:
+    """The content of theses.json."""
+    return [
+        {
+            "id": found.thesis.id,
+            "paper": found.paper,
+            "locus": found.thesis.locus,
+            "sentence": found.thesis.sentence,
+            "answer": found.answer,
+            "effect": found.effect,
+            "interval": None if found.interval is None else list(found.interval),
+            "published_effect": found.published_effect,
+            "unit": found.thesis.effect.unit if found.thesis.effect else None,
+            "scale": found.scale,
+            "seeds": None if found.seeds is None else list(found.seeds),
+            "because": found.because,
+            "claims": found.thesis.claims,
+            "would_change": found.thesis.would_change,
+        }
+        for found in answers
+    ]
+
+
+def rests_on_training(claim: Claim) -> bool:
+    """Whether trained models decide the claim: a comparison or a number that is no time."""
+    return claim.kind in ("ordering", "comparable", "number") and not claim.timing
+
+
+def _part(
+    bearing: Bearing,
+    claims: Mapping[str, Claim],
+    entries: Mapping[str, Mapping[str, Any]],
+    if_holds: Side,
+    if_fails: Side,
+) -> Part:
+    entry, claim = entries[bearing.claim], claims[bearing.claim]
+    verdict, scale = entry["verdict"], entry["scale"]
+    side: Side = if_holds if verdict in _HOLDS else if_fails if verdict in _FAILS else "open"
+    says = bearing.holds if verdict in _HOLDS else bearing.fails
+    at = f" at {scale}" if verdict in ("unresolved", "not learned") else ""
+    if side == "open":
+        says = f"whether {bearing.holds} ({verdict}{at})"
+    elif rests_on_training(claim) and scale == "quick":
+        side, says = "open", f"whether {bearing.holds} (measured at quick only)"
+    return Part(claim.id, side, verdict, says, scale, entry["source"], entry["anchor"])
+
+
+def _effect(
+    effect: Effect | None, paper: str, claims: Mapping[str, Claim], entries: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The fields of an Answer that say how large the effect is; a published one also where nothing was measured."""
+    if effect is None:
+        return {}
+    found: dict[str, Any] = {"published_effect": _published(effect, paper, claims[effect.claim])}
+    entry = entries[effect.claim]
+    measured = entry["measured"]
+    if rests_on_training(claims[effect.claim]) and entry["scale"] == "quick":
+        return found
+    if effect.form == "value":
+        value = measured["mean"] if isinstance(measured, Mapping) else measured
+        return found if value is None else found | {"effect": value, "seeds": entry["seeds"]}
+    if not isinstance(measured, Mapping) or "interval" not in measured:
+        return found
+    scale = 100.0 / (math.fsum(measured["worse"]) / len(measured["worse"])) if effect.form == "percent" else 1.0
+    low, high = measured["interval"]
+    found |= {"effect": rounded(scale * measured["difference"]), "seeds": tuple(entry["seeds"])}
+    return found | {"interval": (rounded(scale * low), rounded(scale * high)), "controls": _controls(measured)}
+
+
+def _published(effect: Effect, paper: str, claim: Claim) -> float | None:
+    if effect.form == "value" and isinstance(claim.published, int | float):
+        return float(claim.published)
+    if effect.published is None:
+        return None
+    table, column = tables.load(paper, effect.published.table), effect.published.column
+    better, worse = (table.value(column, **labels) for labels in (effect.published.better, effect.published.worse))
+    if not isinstance(better, int | float) or not isinstance(worse, int | float):
+        raise ValueError(f"{table.locus}: {column}: {better!r} and {worse!r} must be numbers")
+    if effect.form == "percent":
+        return float(rounded(100.0 * math.log(worse / better) / math.log(worse)))
+    lower = next(found.better == "lower" for found in table.columns if found.name == column)
+    return float(rounded(worse - better if lower else better - worse))
+
+
+def _controls(measured: Mapping[str, Any]) -> str | None:
+    """That the matched controls have learned: an interval is only there if they have."""
+    controls, floor = measured.get("controls"), measured.get("floor")
+    if not controls or not floor:
+        return None
+    passed = f"{floor['name']}, {shown(floor['value'], 4)}"
+    return f"The matched controls ({', '.join(controls)}) beat {passed}, with every seed."

@@ -1,0 +1,182 @@
+"""The front page's answers: a paper's theses as sentences and as rows of a forest plot."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transnormer_lib.ledger.claims import Claim
+from transnormer_lib.ledger.kept import Kept
+from transnormer_lib.ledger.theses import ANSWERS, Answer
+from transnormer_lib.ledger.values import shown
+from transnormer_lib.papers.catalogue import papers
+
+_AXIS_UNIT = "percent of the loss"  # effects in it share one axis
+_TONES = {"supported": "good", "contradicted": "bad", "mixed": "open", "cannot tell": "open"}
+_SIGNS = {"supported": "✓", "contradicted": "✗", "mixed": "±", "cannot tell": "?"}
+_MARGIN = 0.06  # of the plot's width, on both sides
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The common axis of a paper's effects, in percent of the loss; places are in percent of the plot's width."""
+
+    low: float
+    high: float
+
+    def place(self, value: float) -> float:
+        """Where a value lies."""
+        share = (value - self.low) / (self.high - self.low)
+        return round(100.0 * (_MARGIN + (1.0 - 2.0 * _MARGIN) * share), 2)
+
+    @property
+    def ticks(self) -> list[tuple[float, str]]:
+        """Place and text of about five round values."""
+        step = next(step for step in (1, 2, 5, 10, 20, 50) if (self.high - self.low) / step <= 6)
+        first = int(self.low // step) * step
+        values = [first + step * number for number in range(12)]
+        return [(self.place(v), shown(v)) for v in values if self.low <= v <= self.high]
+
+
+def sections(answers: Sequence[Answer], kept: Sequence[Kept], claims: Mapping[str, Claim]) -> list[dict[str, Any]]:
+    """Per paper with theses: its title, the answer in three sentences, and the rows of its plot."""
+    found = []
+    for paper in papers().values():
+        own = [answer for answer in answers if answer.paper == paper.id]
+        if own:
+            axis = _axis(own)
+            rows = [_row(answer, axis, kept, claims) for answer in own]
+            found.append({"paper": paper, "sentences": sentences(own), "rows": rows, "axis": axis})
+    return found
+
+
+def sentences(answers: Sequence[Answer]) -> list[str]:
+    """The answer to a paper as a whole: how its theses stand, which they are, and how large the effects."""
+    by_word = {word: [found for found in answers if found.answer == word] for word in ANSWERS}
+    counts = [f"{len(found)} {word}" for word, found in by_word.items() if found and word != "cannot tell"]
+    unknown = len(by_word["cannot tell"])
+    first = f"Of {len(answers)} theses {_listed([*counts, *([f'{unknown} cannot be told yet'] if unknown else [])])}."
+    named = [
+        f"{words}: {'; '.join(_told(found) for found in by_word[word])}."
+        for word, words in (("contradicted", "What does not hold"), ("mixed", "In part"), ("supported", "What holds"))
+        if by_word[word]
+    ]
+    effects = [text for found in answers if found.thesis.headline and (text := _headline(found))]
+    last = (
+        f"With 95% intervals, {'; '.join(effects)}."
+        if effects
+        else "No effect on models that have learned is measured."
+    )
+    return [first, " ".join(named) or "None has been decided.", last]
+
+
+def lines(answers: Sequence[Answer]) -> list[str]:
+    """The answers for a terminal, one line each."""
+    width = max((len(found.answer) for found in answers), default=0)
+    return [f"{found.answer:{width}}  {found.thesis.sentence}" for found in answers]
+
+
+def served(answers: Sequence[Answer], notebook: str, claims: Mapping[str, Claim]) -> list[dict[str, Any]]:
+    """The theses that a notebook's claims bear on, for its page."""
+    return [
+        {"sentence": found.thesis.sentence, "href": f"index.html#thesis-{found.thesis.id}"} | _badge(found)
+        for found in answers
+        if any(claims[name].notebook == notebook for name in found.thesis.claims)
+    ]
+
+
+def _badge(found: Answer) -> dict[str, str]:
+    return {"answer": found.answer, "tone": _TONES[found.answer], "sign": _SIGNS[found.answer]}
+
+
+def _row(found: Answer, axis: Axis, kept: Sequence[Kept], claims: Mapping[str, Claim]) -> dict[str, Any]:
+    thesis = found.thesis
+    origins = {claims[part.claim].notebook for part in found.parts if part.source == "kept" and part.side != "open"}
+    return _badge(found) | {
+        "id": thesis.id,
+        "locus": thesis.locus,
+        "sentence": thesis.sentence,
+        "because": found.because,
+        "would_change": thesis.would_change,
+        "effect": _effect_text(found),
+        "published": _published_text(found),
+        "plot": _plot(found, axis),
+        "parts": [part for side in ("for", "against", "open") for part in found.parts if part.side == side],
+        "scale": found.scale,
+        "seeds": len(found.seeds) if found.seeds and found.interval else None,
+        "kept": [_origin(one) for one in kept if one.notebook in origins],
+        "controls": found.controls,
+    }
+
+
+def _origin(kept: Kept) -> dict[str, str]:
+    return {
+        "sentence": kept.sentence(),
+        "href": f"../kept/{kept.preset}/{kept.notebook}.json",
+        "command": f"make report PRESET={kept.preset} ONLY={kept.notebook.split('_')[0]}",
+    }
+
+
+def _effect_text(found: Answer) -> str | None:
+    if found.effect is None or found.thesis.effect is None:
+        return None
+    if found.interval is None:
+        return _size(found.effect, found.thesis.effect.unit)
+    low, high = (_size(end, "") for end in found.interval)
+    return f"{_size(found.effect, found.thesis.effect.unit)} ({low} to {high})"
+
+
+def _published_text(found: Answer) -> str | None:
+    if found.published_effect is None or found.thesis.effect is None:
+        return None
+    return _size(found.published_effect, found.thesis.effect.unit)
+
+
+def _size(value: float, unit: str) -> str:
+    text = f"{value:.{1 if abs(value) >= 1 else 2}f}".replace("-", "−")
+    return f"{text}%" if unit == _AXIS_UNIT else f"{text} {unit}".strip()
+
+
+def _headline(found: Answer) -> str | None:
+    """``local attention in the early layers lowers the loss by 11.7% (10.9 to 12.5)``."""
+    if found.effect is None or found.interval is None:
+        return None
+    sign = 1.0 if found.effect >= 0 else -1.0
+    ends = sorted(sign * end for end in found.interval)
+    size = f"{_size(sign * found.effect, _AXIS_UNIT)} ({_size(ends[0], '')} to {_size(ends[1], '')})"
+    return f"{found.thesis.short} {'lowers' if sign > 0 else 'raises'} the loss by {size}"
+
+
+def _told(found: Answer) -> str:
+    """The thesis in a list of those with its answer; of a mixed one, with what speaks against it."""
+    sentence = found.thesis.sentence.rstrip(".")
+    against = [part.says for part in found.parts if part.side == "against"]
+    return f"{sentence} (but {against[0]})" if found.answer == "mixed" else sentence
+
+
+def _on_axis(found: Answer) -> bool:
+    return found.thesis.effect is not None and found.thesis.effect.unit == _AXIS_UNIT
+
+
+def _axis(answers: Sequence[Answer]) -> Axis:
+    values = [0.0, 1.0]
+    for found in answers:
+        if _on_axis(found):
+            values += [value for value in (found.effect, found.published_effect) if value is not None]
+            values += found.interval or ()
+    return Axis(min(values), max(values))
+
+
+def _plot(found: Answer, axis: Axis) -> dict[str, float | None] | None:
+    """Places of the row's marks, or None where the row has nothing on the common axis."""
+    if not _on_axis(found) or (found.effect is None and found.published_effect is None):
+        return None
+    low, high = found.interval or (None, None)
+    values = {"zero": 0.0, "low": low, "effect": found.effect, "high": high, "published": found.published_effect}
+    return {name: None if value is None else axis.place(value) for name, value in values.items()}
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """``1 is a, 2 are b and 3 are c``."""
+    words = [f"{part.split()[0]} {'is' if part.startswith('1 ') else 'are'} {part.split(' ', 1)[1]}" for part in parts]
+    words = [word.replace(" are cannot be", " cannot be").replace(" is cannot be", " cannot be") for word in words]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
