@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from transnormer_lib import checks
 from transnormer_lib.attention import recurrent
-from transnormer_lib.attention.norms import wide_dtype, widen
+from transnormer_lib.attention.norms import RMSNorm, over_embedding, wide_dtype, widen
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.rotary import Rotary, check_even
 from transnormer_lib.choices import Rotary as RotaryName
@@ -59,6 +59,7 @@ class AttentionConfig(MechanismConfig):
     impl: Literal["auto", "reference", "chunked", "triton"] = "auto"  # triton if there is a kernel, else chunked
     chunk_size: int = 64  # tokens per chunk of a causal product, or queries per block; some mechanisms ignore it
     rotary: RotaryName = "none"  # rotates queries and keys by their positions; released TransNormer: lrpe
+    norm_after: Literal["none", "embedding", "head"] = "none"  # RMSNorm of the output, over H·D numbers or D per head
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,6 +125,9 @@ class Attention(Mechanism):
         self.state_leading = (config.heads,)
         learned = config.rotary == "lrpe"
         self.rotary = None if config.rotary == "none" else Rotary(config.head_dim, learned)
+        self.norm_after = None
+        if config.norm_after != "none":
+            self.norm_after = RMSNorm(config.head_dim * (config.heads if config.norm_after == "embedding" else 1))
         # Applied to the matrix; a mechanism whose fast form has no matrix has no such field.
         self.dropout = nn.Dropout(getattr(config, "dropout", 0.0))
         if config.impl == "triton" and not self.kernel_devices:
@@ -190,11 +194,17 @@ class Attention(Mechanism):
         impl = self.resolve_impl(q.device, q.dtype)
         with without_autocast(q.device.type):
             if impl == "triton":
-                return self.kernel(q, k, v, key_padding_mask)
+                return self._normed(self.kernel(q, k, v, key_padding_mask))
             q, k, v = _without_padding(q, k, v, key_padding_mask)
             if impl == "chunked":
-                return self.chunked(q, k, v, key_padding_mask).to(q.dtype)
-            return self.reference(q, k, v, key_padding_mask)[0].to(q.dtype)
+                return self._normed(self.chunked(q, k, v, key_padding_mask)).to(q.dtype)
+            return self._normed(self.reference(q, k, v, key_padding_mask)[0]).to(q.dtype)
+
+    def _normed(self, o: Tensor) -> Tensor:
+        """The output o_BHND after ``norm_after``."""
+        if self.norm_after is None:
+            return o
+        return self.norm_after(o) if self.config.norm_after == "head" else over_embedding(self.norm_after, o)
 
     def weights(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """The weights w_BHNN before dropout, for analysis: by the reference form, in memory quadratic in N."""
@@ -233,6 +243,7 @@ class Attention(Mechanism):
         position = int(state["position"])
         with without_autocast(q_BHD.device.type):
             o_BH1D, after = self.recurrence(q_BHD[:, :, None], k_BHD[:, :, None], v_BHD[:, :, None], state, position)
+            o_BH1D = self._normed(o_BH1D)
         return o_BH1D[:, :, 0].to(q_BHD.dtype), recurrent.at_position(after, position + 1)
 
     def flops(self, length: int) -> int:

@@ -134,6 +134,7 @@ class UnscaledLinearAttention(Attention):
 @dataclass(frozen=True)
 class LinearConfig(UnscaledLinearConfig):
     denominator_floor: float = 1e-6  # Δ_i is clamped from below at this, as the released 1+elu code does
+    denominator: Literal["learned", "detached"] = "learned"  # detached: no gradient flows through Δ_i
 
 
 @register("linear", LinearConfig)
@@ -153,6 +154,8 @@ class LinearAttention(UnscaledLinearAttention):
     def kernel_refusal(self, dtype: torch.dtype, device: torch.device) -> str:
         if reason := super().kernel_refusal(dtype, device):
             return reason
+        if self.config.denominator == "detached":
+            return "a denominator without a gradient has no kernel"
         if self.rotary is not None and self.config.head_dim > 64:
             return "a denominator with a rotation takes head dimensions up to 64"
         return ""
@@ -160,20 +163,24 @@ class LinearAttention(UnscaledLinearAttention):
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         s = super().attention_matrix(q, k, allowed)
         if self.rotary is None:
-            return scale_rows(s, self.config.denominator_floor)
+            return s / self._clamped(s.sum(-1, keepdim=True))
         phi_q, phi_k = self.features(q, k)
         unrotated = phi_q @ phi_k.mT
         if allowed is not None:
             unrotated = unrotated.masked_fill(~allowed, 0.0)
-        return s / unrotated.sum(-1, keepdim=True).clamp(min=self.config.denominator_floor)
+        return s / self._clamped(unrotated.sum(-1, keepdim=True))
+
+    def _clamped(self, z: Tensor) -> Tensor:
+        z = z.clamp(min=self.config.denominator_floor)
+        return z.detach() if self.config.denominator == "detached" else z
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        if self.config.causal and self.rotary is None:
+        if self.config.causal and self.rotary is None and self.config.denominator == "learned":
             floor = self.config.denominator_floor
             product = Product(self.config.chunk_size, self.config.phi, "denominator", floor=floor)
             return causal_attention(q, k, v, key_padding_mask, product)
         phi_q, phi_k = self.features(q, k, key_padding_mask)
-        if self.rotary is None:
+        if self.rotary is None and not self.config.causal:
             t, z = product_and_normaliser(phi_q, phi_k, widen(v))
         else:
             sums = phi_k.cumsum(-2) if self.config.causal else phi_k.sum(-2, keepdim=True)
@@ -183,7 +190,7 @@ class LinearAttention(UnscaledLinearAttention):
                 t = causal_attention(phi_q, phi_k, widen(v), None, Product(self.config.chunk_size))
             else:
                 t = phi_q @ (phi_k.mT @ widen(v))
-        return t / z.clamp(min=self.config.denominator_floor)
+        return t / self._clamped(z)
 
     def state_shapes(self) -> StateShapes:
         return {**super().state_shapes(), "z": (self.config.head_dim,)}

@@ -11,7 +11,8 @@ An architecture is a mechanism for the early half of the layers, one for the lat
 - ``gau``: GAU-α. RMSNorm after each block, no absolute positions.
 
 ``EARLY/LATE``, such as ``diag/linear``, is any pair of mechanisms in TransNormer's backbone: T2 is ``diag/norm``,
-``linear-matched`` is ``linear/linear``.
+``linear-matched`` is ``linear/linear``. Some mechanisms have a variant there that changes one thing:
+``linear-detached`` has no gradient through its denominator, ``linear-normed`` an RMSNorm after its output.
 """
 
 from collections.abc import Mapping, Sequence
@@ -79,8 +80,16 @@ _ARCHITECTURES: Mapping[str, Architecture] = {
     "gau": Architecture(_GAU, _GAU, "gau"),
 }
 
-# The options that a mechanism has in a pair: those of T2.
-_IN_PAIRS: Mapping[str, Layer] = {"diag": _DIAG_T2, "norm": _NORM_T2}
+# What stands in a pair for a mechanism: the options of T2, and one thing changed.
+_IN_PAIRS: Mapping[str, Layer] = {
+    "diag": _DIAG_T2,
+    "norm": _NORM_T2,
+    "norm-per-head": Layer("norm", {"phi": "1+elu", "norm_over": "head"}),
+    "linear-detached": Layer("linear", {"denominator": "detached"}),
+    "linear-normed": Layer("linear", {"norm_after": "embedding"}),
+    "linear-normed-per-head": Layer("linear", {"norm_after": "head"}),
+    "softmax-normed": Layer("softmax", {"norm_after": "embedding"}),
+}
 
 # Blocks have no feed-forward part, so a model has more of them: 10 layers for 6, 24 for 12 (Section 5.1).
 _BLOCKS_PER_LAYER: Mapping[Kind, float] = {"decoder": 10 / 6, "encoder": 24 / 12}
@@ -102,7 +111,7 @@ def _row(name: str) -> Architecture:
     """The architecture ``name``. A registered mechanism is one too: in every layer, on the baseline backbone."""
     if "/" in name:
         for half in (pair := name.split("/", 1)):
-            check_choice("architecture", half, dict.fromkeys(attention.names()))
+            check_choice("architecture", half, dict.fromkeys((*attention.names(), *_IN_PAIRS)))
         early, late = (_IN_PAIRS.get(half, Layer(half)) for half in pair)
         return Architecture(early, late, "transnormer")
     if name in attention.names() and name not in _ARCHITECTURES:
