@@ -45,6 +45,14 @@ class Kept:
             f"thread{'' if self.threads == 1 else 's'} a run, commit {self.commit}."
         )
 
+    def origin(self) -> dict[str, str]:
+        """For a page of a report: where these results come from, the file with every run's record, the command."""
+        return {
+            "sentence": self.sentence(),
+            "href": f"../kept/{self.preset}/{self.notebook}.json",
+            "command": f"make report PRESET={self.preset} ONLY={self.notebook.split('_')[0]}",
+        }
+
 
 def folder(project: Project) -> Path:
     """Where results are kept."""

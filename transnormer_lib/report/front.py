@@ -103,16 +103,8 @@ def _row(found: Answer, axis: Axis, kept: Sequence[Kept], claims: Mapping[str, C
         "parts": [part for side in ("for", "against", "open") for part in found.parts if part.side == side],
         "scale": found.scale,
         "seeds": len(found.seeds) if found.seeds and found.interval else None,
-        "kept": [_origin(one) for one in kept if one.notebook in origins],
+        "kept": [one.origin() for one in kept if one.notebook in origins],
         "controls": found.controls,
-    }
-
-
-def _origin(kept: Kept) -> dict[str, str]:
-    return {
-        "sentence": kept.sentence(),
-        "href": f"../kept/{kept.preset}/{kept.notebook}.json",
-        "command": f"make report PRESET={kept.preset} ONLY={kept.notebook.split('_')[0]}",
     }
 
 

@@ -105,7 +105,8 @@ def build_report(
             continue
         try:
             serves = front.served(answers, notebook.name, known)
-            write_notebook_page(report_dir, notebook, runs[notebook.name], own, ledger, around, serves)
+            mine = [one for one in above if one.notebook == notebook.name]
+            write_notebook_page(report_dir, notebook, runs[notebook.name], own, ledger, around, serves, mine)
         except PageError as fault:
             failed.append(Failed(notebook.name, str(fault)))
     write_ledger_page(report_dir, claims, ledger)

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from transnormer_lib.ledger.claims import Claim, by_id
 from transnormer_lib.ledger.judging import Ledger, Run, counts, executed_notebook, write_if_changed
+from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.values import shown
 from transnormer_lib.ledger.verdicts import FAILURES
 from transnormer_lib.report.notebooks import Notebook
@@ -34,13 +35,14 @@ def write_notebook_page(
     ledger: Ledger,
     around: Neighbours,
     serves: Sequence[Mapping[str, Any]] = (),
+    above: Sequence[Kept] = (),
 ) -> bool:
     """Write ``NN_name.html`` unless it shows this content already; returns whether it was written.
 
     ``claims`` are the notebook's own, ``around`` its neighbours, ``serves`` the theses that its claims bear on, with
-    their answers. If the text or the results cannot be shown (an unknown
-    macro in a formula, an output that would load something), the page says so and lists the claims, and PageError is
-    raised.
+    their answers, ``above`` what was kept of the notebook at larger scales. If the text or the results cannot be shown
+    (an unknown macro in a formula, an output that would load something), the page says so and lists the claims, and
+    PageError is raised.
     """
     path = report_dir / f"{notebook.name}.html"
     executed = _content(notebook, run)
@@ -49,7 +51,18 @@ def write_notebook_page(
     banner = _banner(run, ledger.problems.get(notebook.name), claims, ledger, good.name if good.exists() else None)
     judged = [(claim.model_dump(), vars(ledger.judgements[claim.id])) for claim in claims]
     names = [None if other is None else (other.name, other.title) for other in around]
-    shows = (report_dir.name, notebook.title, notebook.defaults, executed, run.record, banner, judged, names, serves)
+    shows = (
+        report_dir.name,
+        notebook.title,
+        notebook.defaults,
+        executed,
+        run.record,
+        banner,
+        judged,
+        names,
+        serves,
+        ledger.claims if above else None,
+    )
     digest = content_digest(*shows)
     if is_current(path, digest):
         return False
@@ -61,7 +74,13 @@ def write_notebook_page(
     def draw(measured: Sequence[str]) -> Markup:
         return claims_html([(own[name], ledger.judgements[name]) for name in measured], standalone=False)
 
-    frame = {**_frame(report_dir.name, notebook, run, around), "digest": digest, "banner": banner, "serves": serves}
+    frame = {
+        **_frame(report_dir.name, notebook, run, around),
+        "digest": digest,
+        "banner": banner,
+        "serves": serves,
+        "kept": [one.origin() for one in above],
+    }
     try:
         page = _page(frame, notebook_html(executed, own, draw), claims, ledger)
     except Exception as fault:  # a malformed notebook costs its own page, not the report
@@ -108,10 +127,17 @@ def _page(frame: Mapping[str, Any], rendered: "NotebookHtml", claims: Sequence[C
         **frame,
         rendered=rendered,
         counts=counts(rows),
+        found_above=_found_above(claims, ledger, frame["notebook"]),
         failed=[row for row in rows if row["verdict"] in FAILURES],
         others=[row for row in rows if row["verdict"] not in FAILURES],
         missing=bool(without_place),
     )
+
+
+def _found_above(claims: Sequence[Claim], ledger: Ledger, here: str) -> list[dict[str, Any]]:
+    """Rows of the claims on which kept evidence of a larger scale stands."""
+    kept = {entry["id"] for entry in ledger.claims if entry["source"] == "kept"}
+    return claim_rows([claim for claim in claims if claim.id in kept], ledger, ledger.best, here=here, anchored=set())
 
 
 def _frame(preset: str, notebook: Notebook, run: Run, around: Neighbours) -> dict[str, Any]:

@@ -61,10 +61,10 @@ def rows(factors: Factors) -> dict[str, tuple[str, Rotary]]:
     return {row(pair, rotation): (_NAMES.get(pair, pair), rotation) for rotation in factors.rotations for pair in every}
 
 
-def plan() -> dict[str, str]:
-    """The plan of the night, part by part: the question, the rows, what would count, what was known."""
-    content: dict[str, str] = read_yaml(Path(__file__).with_name("plan.yaml"))
-    return content
+def plan(name: str = "plan") -> list[dict[str, str]]:
+    """A plan of the night as a table's lines: the question, the rows, what would count, what was known."""
+    content: dict[str, str] = read_yaml(Path(__file__).with_name(f"{name}.yaml"))
+    return [{"": part.replace("_", " "), "the plan": text} for part, text in content.items()]
 
 
 def table(bits: Bits, factors: Factors, rotation: str) -> list[dict[str, Any]]:
