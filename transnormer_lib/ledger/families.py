@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from transnormer_lib.analysis.seeds import CONFIDENCE, holm
 from transnormer_lib.ledger.claims import Claim
 from transnormer_lib.ledger.values import rounded, shown
-from transnormer_lib.ledger.verdicts import SUCCESSES, Judgement, unresolved
+from transnormer_lib.ledger.verdicts import SUCCESSES, Judgement, visible
 
 _SIGNIFICANT = 1.0 - CONFIDENCE
 
@@ -65,4 +65,4 @@ def _corrected(judgement: Judgement, p: float, members: int) -> Judgement:
     if p < _SIGNIFICANT or judgement.verdict in ("unresolved", "not reproduced"):
         return replace(judgement, measured=measured)
     reason = f"p = {shown(measured['p'], 2)}, but {shown(p, 2)} among {members} orderings of this part (Holm)"
-    return replace(judgement, verdict="unresolved", measured=measured, reason=f"{reason}; {unresolved(measured)}")
+    return replace(judgement, verdict="unresolved", measured=measured, reason=f"{reason}; {visible(measured)}")

@@ -176,12 +176,13 @@ def _ordering(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> J
     if decisive and claim.least is not None and ahead.high < claim.least:
         reason = f"a lead, if there is one, is below {shown(claim.least)}"
         return Judgement("not reproduced", measured, seeds, reason, interval)
-    return Judgement("unresolved", measured, seeds, unresolved(measured), interval)
+    holds = f"−{shown(behind)}" if behind else "zero"
+    return Judgement("unresolved", measured, seeds, f"the interval holds {holds}; {visible(measured)}", interval)
 
 
-def unresolved(measured: Mapping[str, Any]) -> str:
-    """Why an interval that holds zero decides nothing: the smallest effect that could have been seen."""
-    return f"the interval holds zero; an effect of {shown(measured['visible'], 3)} would have been seen in 4 of 5 tries"
+def visible(measured: Mapping[str, Any]) -> str:
+    """The smallest effect that could have been seen, in words."""
+    return f"an effect of {shown(measured['visible'], 3)} would have been seen in 4 of 5 tries"
 
 
 def _not_learned(measurement: Mapping[str, Any]) -> str:
