@@ -57,11 +57,11 @@ class Size:
 # The training steps of the quick preset's notebooks, and the architectures that take them.
 QUICK = {
     "8 x 64 tokens, causal": (
-        Size("decoder", layers=4, dim=64, heads=4, block_size=16, batch=8, length=64),
+        Size("decoder", layers=2, dim=64, heads=4, block_size=16, batch=8, length=64),
         ("vanilla", "linear", "transnormer-t1", "transnormer-t2"),
     ),
-    "32 x 32 tokens, masked": (
-        Size("encoder", layers=2, dim=64, heads=2, block_size=16, batch=32, length=32, rotary="lrpe"),
+    "16 x 32 tokens, masked": (
+        Size("encoder", layers=2, dim=64, heads=2, block_size=16, batch=16, length=32, rotary="lrpe"),
         ("vanilla", "linear", "norm-t1", "norm-t2"),
     ),
 }

@@ -12,9 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, hstack
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler
 
 from transnormer_lib.data.examples import Examples
 from transnormer_lib.data.task_kinds import chosen_rows
@@ -35,6 +32,10 @@ class Shortcuts:
 def shortcuts(task: TaskData, split: str = "validation") -> Shortcuts:
     """Both, fitted on the task's training split (the second on ``LARGEST_FIT`` of its examples, drawn at random and
     always the same ones) and measured on ``split``. Seconds. Raises ValueError for no split."""
+    from sklearn.linear_model import LogisticRegression  # here, because importing it takes two seconds
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import MaxAbsScaler
+
     if split not in task.splits:
         raise ValueError(f"split={split!r}: must be one of {', '.join(map(repr, task.splits))}")
     train, held_out = task.splits["train"], task.splits[split]

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from transnormer_lib.training.config import OptimizerConfig
 
@@ -30,7 +29,9 @@ def gradients_of(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
 def gradient_norms(gradients: list[Tensor]) -> Tensor:
     """The Euclidean norm of each gradient, [P]. The norm of these is the norm of the whole gradient."""
     norms = torch.stack(torch._foreach_norm(gradients))
-    return norms.full_tensor() if isinstance(norms, DTensor) else norms  # sharded: each process has partial norms
+    # Sharded: each process has partial norms. The class is not imported, because that takes a second or two.
+    whole = getattr(norms, "full_tensor", None)
+    return norms if whole is None else whole()
 
 
 def clip(parameters: Sequence[nn.Parameter], options: OptimizerConfig, norm: Tensor) -> None:

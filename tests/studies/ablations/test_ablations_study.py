@@ -93,8 +93,9 @@ def test_larger_scales_train_every_row_of_every_table(preset: str) -> None:
                 assert results.row_name(variant, line.change, parameters) in trained
 
 
-def test_quick_trains_a_row_of_every_table() -> None:
-    parameters = read(study.Parameters, resolve(PROJECT, "quick", NOTEBOOK))
+@pytest.mark.parametrize("preset", [name for name in PROJECT.presets if name != "quick"])
+def test_every_larger_scale_trains_a_row_of_every_table(preset: str) -> None:
+    parameters = read(study.Parameters, resolve(PROJECT, preset, NOTEBOOK))
     trained = study.rows(parameters)
     for table in published.QUESTIONS:
         changed = [results.row_name("transnormer-t2", line.change, parameters) for line in published.lines(table)]

@@ -160,7 +160,7 @@ def test_the_optimiser_is_that_of_the_arena_recipe() -> None:
     [
         ({"lengths": ()}, r"lengths=\(\): must be positive and rise"),
         ({"lengths": (256, 128)}, r"lengths=\(256, 128\): must be positive and rise"),
-        ({"judged_lengths": (256,)}, "judged_lengths=.*: must be some of lengths"),
+        ({"judged_lengths": (300,)}, "judged_lengths=.*: must be some of lengths"),
         ({"judged_lengths": ()}, r"judged_lengths=\(\): must be some of lengths"),
         ({"decode_positions": ()}, r"decode_positions=\(\): must hold positions of at least 1"),
         ({"decode_positions": (64, 0)}, r"decode_positions=\(64, 0\): must hold positions of at least 1"),
