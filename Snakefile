@@ -8,6 +8,8 @@
 STAMPS = config.get("stamps", f"reports/{config['preset']}/.stamps")
 JOBS = config.get("jobs", {})
 RUNS = config.get("runs", {})
+# The shares whose runs start from those of another share.
+LATER = "|".join(name for name, share in config.get("shares", {}).items() if share["after"]) or "none"
 OPTIONS = "--root {config[root]:q} --preset {config[preset]}"
 
 
@@ -24,6 +26,8 @@ rule all:
 
 # A share that fails is left to the notebook: it asks the store for the same run, meets the same error and reports it.
 rule share:
+    wildcard_constraints:
+        share=rf"(?!(?:{LATER})$)\d+",
     input:
         lambda wildcards: [f"{STAMPS}/shares/{share}" for share in config["shares"][wildcards.share]["after"]],
     output:
@@ -35,6 +39,13 @@ rule share:
     shell:
         "{config[python]:q} -m transnormer_lib.report.share " + OPTIONS + " {params.runs:q}"
         " || echo 'share {wildcards.share} failed' >&2"
+
+
+# Before the notebooks, as soon as what they start from is there: else these runs are made one by one at the end.
+use rule share as share_after with:
+    wildcard_constraints:
+        share=LATER,
+    priority: 2
 
 
 rule notebook:
