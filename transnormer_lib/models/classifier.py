@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from transnormer_lib.models.backbone import Backbone
 from transnormer_lib.models.config import ClassifierHead, ModelConfig
-from transnormer_lib.models.initialisation import draw_weights
+from transnormer_lib.models.initialisation import draw_weights, undrawn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +101,6 @@ def with_head(model: ModelConfig, head: ClassifierHead) -> ClassifierConfig:
 
 
 def count_classifier_parameters(config: ClassifierConfig) -> int:
-    """Number of trainable parameters, counted on the meta device without allocating."""
-    with torch.device("meta"):
+    """Number of trainable parameters; no weight is drawn for it."""
+    with undrawn():
         return Classifier(config).parameter_count()

@@ -2,12 +2,12 @@
 
 from collections import Counter
 
-import torch
 from torch import nn
 
 from transnormer_lib.models.blocks import Block
 from transnormer_lib.models.classifier import head_of, with_head
 from transnormer_lib.models.config import ClassifierHead, ModelConfig
+from transnormer_lib.models.initialisation import undrawn
 from transnormer_lib.models.language_model import MaskedLMHead
 
 PREDICTED_SHARE = 0.15  # share of a masked LM's tokens that its head and vocabulary projection run on
@@ -25,7 +25,7 @@ def forward_flops(
     if not 0.0 <= predicted_share <= 1.0:
         raise ValueError(f"predicted_share={predicted_share!r}: must be in [0, 1]")
     operations = _in_layers(config, length)
-    with torch.device("meta"):
+    with undrawn():
         if head is not None:
             return (2 if head.pairs else 1) * operations + 2 * _weights(head_of(with_head(config, head)))
         predicted, projected = length, config.vocab_size * config.dim
@@ -52,7 +52,7 @@ def _in_layers(config: ModelConfig, length: int, attention_only: bool = False) -
     """Operations of all layers on one sequence; layers with the same attention cost the same."""
     operations = 0
     for layer, count in Counter(config.attention).items():
-        with torch.device("meta"):
+        with undrawn():
             block = Block(config, layer)
         weights = _weights(block.attention if attention_only else block)
         operations += count * (sum(one.flops(length) for one in block.mechanisms) + 2 * length * weights)

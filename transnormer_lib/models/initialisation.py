@@ -17,13 +17,38 @@
 Norms keep gain 1 and bias 0 from their constructors.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from transnormer_lib import attention
 from transnormer_lib.attention.gated import uniform_linear
 from transnormer_lib.models.backbone import Backbone
 from transnormer_lib.models.feed_forward import FFN, GLU
+
+_DRAWS = ("normal_", "uniform_", "xavier_uniform_", "kaiming_uniform_")
+
+
+@contextmanager
+def undrawn() -> Iterator[None]:
+    """Models that are built inside have the right shapes and arbitrary weights, which take up no memory until read.
+
+    For counting. The meta device would do the same, but its first use imports torch's compiler, which takes seconds.
+    """
+    with torch.random.fork_rng(devices=[]), _Undrawn():
+        yield
+
+
+class _Undrawn(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.__name__ in _DRAWS:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
 
 
 @torch.no_grad()

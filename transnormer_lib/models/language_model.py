@@ -20,7 +20,7 @@ from transnormer_lib.attention.norms import LayerNorm
 from transnormer_lib.data.batches import IGNORE
 from transnormer_lib.models.backbone import Backbone
 from transnormer_lib.models.config import ModelConfig
-from transnormer_lib.models.initialisation import draw_weights
+from transnormer_lib.models.initialisation import draw_weights, undrawn
 
 ModelState = list[attention.State]  # one state per block
 
@@ -127,8 +127,8 @@ def width_for(config: ModelConfig, parameters: float) -> int:
 
 
 def count_parameters(model: ModelConfig | Backbone) -> int:
-    """Number of trainable parameters; tied weights count once. Those of a config are counted without allocating."""
+    """Number of trainable parameters; tied weights count once. No weight of a config is drawn for it."""
     if isinstance(model, Backbone):
         return model.parameter_count()
-    with torch.device("meta"):
+    with undrawn():
         return LanguageModel(model).parameter_count()

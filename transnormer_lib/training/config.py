@@ -17,7 +17,7 @@ from transnormer_lib.data.masking import MaskingConfig
 from transnormer_lib.models.config import ClassifierHead, ModelConfig
 from transnormer_lib.strict import differing
 
-Task = Literal["causal", "masked", "classify"]
+Task = Literal["causal", "masked", "classify", "context"]
 Schedule = Literal["constant", "linear", "cosine", "inverse-sqrt", "onecycle"]
 Precision = Literal["fp32", "bf16", "fp16"]
 Gradients = Literal["none", "norms"]
@@ -34,7 +34,7 @@ class RunRefused(ValueError):
 
 @dataclass(frozen=True)
 class DataConfig:
-    """The text and how it is cut into sequences, or the classification task."""
+    """The text and how it is cut into sequences, or the task."""
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012  read by pydantic, not a field
 
@@ -44,7 +44,7 @@ class DataConfig:
     length: int = 128  # tokens per sequence; "classify": longer sequences are cut
     batch_size: int = 8  # sequences (or pairs) per optimiser step, over all micro-batches and processes
     masking: MaskingConfig = field(default_factory=MaskingConfig)  # "masked" only
-    task_name: str = ""  # "classify": the task (``data.tasks``)
+    task_name: str = ""  # "classify": the task (``data.tasks``); "context": the task (``data.context_tasks``)
     joined: bool = False  # "classify": read a pair as one sequence
     limit: Mapping[str, int] = field(default_factory=dict)  # "classify": most examples per split
 
@@ -54,8 +54,14 @@ class DataConfig:
         check_count("batch_size", self.batch_size)
         if self.task != "masked" and self.masking != MaskingConfig():
             raise ValueError(f"masking={self.masking!r}: only task='masked' masks")
-        if (self.task == "classify") != bool(self.task_name):
-            raise ValueError(f"task_name={self.task_name!r}: task='classify' needs one, and no other task has one")
+        if (self.task in ("classify", "context")) != bool(self.task_name):
+            raise ValueError(
+                f"task_name={self.task_name!r}: task='classify' and task='context' need one, and no other task has one"
+            )
+        if self.task == "context":
+            from transnormer_lib.data.context_tasks import ContextTask  # here, because it imports torch
+
+            ContextTask(self.task_name, self.length)
         for name in ("limit", "joined"):
             if getattr(self, name) and self.task != "classify":
                 raise ValueError(f"{name}={getattr(self, name)!r}: only task='classify' has examples")
@@ -179,9 +185,10 @@ class RunConfig:
             raise ValueError(f"accumulate={self.accumulate!r}: must divide data.batch_size={self.data.batch_size}")
         if self.data.length > self.model.max_length:
             raise ValueError(f"data.length={self.data.length}: exceeds model.max_length={self.model.max_length}")
-        if (self.data.task == "causal") != (self.model.kind == "decoder"):
+        if (self.data.task in ("causal", "context")) != (self.model.kind == "decoder"):
             raise ValueError(
-                f"data.task={self.data.task!r}: a decoder trains on 'causal', an encoder on 'masked' or 'classify';"
+                f"data.task={self.data.task!r}: a decoder trains on 'causal' or 'context', an encoder on 'masked' or"
+                " 'classify';"
                 f" model.kind={self.model.kind!r}"
             )
         self._check_classifier()

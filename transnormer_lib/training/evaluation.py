@@ -1,4 +1,4 @@
-"""Evaluation: the loss of a language model on fixed windows of text, the scores of a classifier on its examples."""
+"""Evaluation: a language model's loss on fixed windows of text, the scores of a classifier or a look-up task."""
 
 import math
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from torch import nn
 from transnormer_lib.checks import check_choice
 from transnormer_lib.data.batches import IGNORE, Batch, evaluation_windows
 from transnormer_lib.data.classification_batches import evaluation_batches
+from transnormer_lib.data.context_tasks import ContextTask
 from transnormer_lib.data.faults import DataUnavailable
 from transnormer_lib.data.task_kinds import generator
 from transnormer_lib.data.text import TextCorpus
@@ -45,13 +46,18 @@ def evaluate(
     - ``perplexity``: e to the nats per token. Comparable only between models with the same vocabulary.
     - ``bits_per_byte`` (causal runs only): bits per byte of text, comparable between vocabularies.
 
+    For a task of ``data.context_tasks``, on as many sequences, ``nats_per_token``, ``bits_per_token`` and ``accuracy``:
+    the share of the answers whose likeliest token is right.
+
     For a classifier, on the examples of :func:`labelled_batches`, ``nats_per_example``, the mean cross-entropy, and
     the task's scores. If the split has several parts, the first part's results have plain names and the others a
     suffix: ``accuracy``, ``accuracy_mismatched``.
     """
     was_training = model.training
     model.eval()
-    if isinstance(data, TextCorpus):
+    if isinstance(data, ContextTask):
+        result = _evaluate_context(model, config, data, device, split, windows)
+    elif isinstance(data, TextCorpus):
         result = _evaluate_text(model, config, data, device, split, windows)
     else:
         result = {}
@@ -80,6 +86,22 @@ def _evaluate_text(
     if config.data.task == "causal":
         result["bits_per_byte"] = corpus.bits_per_byte(nats, split)
     return result
+
+
+def _evaluate_context(
+    model: nn.Module, config: RunConfig, task: ContextTask, device: torch.device, split: str, windows: int | None
+) -> dict[str, float]:
+    losses, right, answers = [], [], 0
+    for batch in context_batches(config, task, split, windows):
+        targets = batch["targets"].to(device)
+        counted = targets != IGNORE
+        logits = model(batch["input_ids"].to(device))[counted].float()
+        losses.append(F.cross_entropy(logits, targets[counted], reduction="sum"))
+        right.append((logits.argmax(-1) == targets[counted]).sum())
+        answers += len(logits)
+    nats = math.fsum(torch.stack(losses).tolist()) / answers
+    accuracy = int(torch.stack(right).sum()) / answers
+    return {"nats_per_token": nats, "bits_per_token": nats / math.log(2), "accuracy": accuracy}
 
 
 def _evaluate_part(
@@ -113,6 +135,14 @@ def held_out_batches(
     return evaluation_windows(tokens, length=data.length, batch_size=batch_size, limit=limit, masked=masked)
 
 
+def context_batches(
+    config: RunConfig, task: ContextTask, split: str = "validation", windows: int | None = None
+) -> Iterator[Batch]:
+    """The fixed sequences of a split, as :func:`held_out_batches` has them of a text."""
+    batch_size = min(_LARGEST_BATCH, config.data.batch_size // config.accumulate)
+    return task.held_out(split, config.validation_windows if windows is None else windows, batch_size)
+
+
 def labelled_batches(config: RunConfig, task: "TaskData", split: str, number: int = 0) -> Iterator[Batch]:
     """The examples of ``split`` that evaluation ``number`` reads, in batches of the size of training's micro-batches.
 
@@ -132,6 +162,8 @@ def validation_batches(config: RunConfig, data: "Data", number: int) -> list[Bat
     """All batches that validation ``number`` reads."""
     if isinstance(data, TextCorpus):
         return list(held_out_batches(config, data))
+    if isinstance(data, ContextTask):
+        return list(context_batches(config, data))
     splits = measured_splits(data, "validation")
     return [batch for split in splits for batch in labelled_batches(config, data, split, number)]
 
@@ -159,6 +191,6 @@ def check_splits(config: RunConfig, data: "Data") -> None:
 
 def better(data: "Data", result: dict[str, float], best: dict[str, float]) -> bool:
     """Whether a validation result is better than another, by the task's first score or the language model's loss."""
-    if isinstance(data, TextCorpus):
+    if isinstance(data, TextCorpus | ContextTask):
         return loss_of(result) < loss_of(best)
     return result[data.metrics[0]] > best[data.metrics[0]]

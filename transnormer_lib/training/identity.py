@@ -38,7 +38,7 @@ def run_id(
 
 def _fingerprint(data: DataConfig) -> str:
     # The fingerprint of a text does not depend on how it is cut.
-    named = data if data.task == "classify" else DataConfig(data.corpus, data.vocabulary)
+    named = data if data.task_name else DataConfig(data.corpus, data.vocabulary)
     return _data_fingerprint(json.dumps(asdict(named), sort_keys=True))
 
 
@@ -49,6 +49,10 @@ def _data_fingerprint(data: str) -> str:
     from transnormer_lib.training.setup import load_task_data
 
     config = from_plain(DataConfig, json.loads(data))
+    if config.task == "context":
+        from transnormer_lib.data.context_tasks import ContextTask
+
+        return ContextTask(config.task_name, config.length).fingerprint
     if config.task == "classify":
         return load_task_data(config).fingerprint
     return load_text_corpus(config.corpus, config.vocabulary).fingerprint

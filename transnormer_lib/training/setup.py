@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from transnormer_lib.data.batches import Batch, Sampler, WindowBatches
 from transnormer_lib.data.classification_batches import MULTIPLE, ExampleBatches, Padding
+from transnormer_lib.data.context_tasks import VOCAB_SIZE, ContextBatches, ContextTask
 from transnormer_lib.data.corpora import load_text_corpus
 from transnormer_lib.data.text import TextCorpus
 from transnormer_lib.models.classifier import build_classifier, count_classifier_parameters, with_head
@@ -20,7 +21,7 @@ from transnormer_lib.training.config import DataConfig, RunConfig, RunRefused
 if TYPE_CHECKING:
     from transnormer_lib.data.tasks import TaskData
 
-    Data = TextCorpus | TaskData
+    Data = TextCorpus | TaskData | ContextTask
 
 _HEADS = ("head.", "output")  # the weights outside the backbone, by the start of their names
 # The state that decides which random features come next, by the end of its names (``attention.random_features``): a
@@ -43,6 +44,10 @@ def load_data(config: RunConfig) -> "Data":
     Raises :class:`RunRefused` if the model does not fit it, ``DataUnavailable`` if it is not on this machine.
     """
     model, head = config.model, config.head
+    if config.data.task == "context":
+        if model.vocab_size != VOCAB_SIZE:
+            raise RunRefused(f"model.vocab_size={model.vocab_size}: {config.data.task_name!r} has {VOCAB_SIZE} ids")
+        return ContextTask(config.data.task_name, config.data.length)
     if head is None:
         corpus = load_text_corpus(config.data.corpus, config.data.vocabulary)
         if corpus.vocabulary.size != model.vocab_size:
@@ -65,6 +70,8 @@ def load_data(config: RunConfig) -> "Data":
 def training_batches(config: RunConfig, data: "Data") -> Sampler:
     """The batch of every step, a function of the seed and the step."""
     options = config.data
+    if isinstance(data, ContextTask):
+        return ContextBatches(data, options.batch_size, config.seed)
     if isinstance(data, TextCorpus):
         masked = (data.vocabulary, options.masking) if options.task == "masked" else None
         return WindowBatches(data.tokens["train"], options.length, options.batch_size, config.seed, masked)

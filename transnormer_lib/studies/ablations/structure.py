@@ -12,6 +12,7 @@ from transnormer_lib.choices import VARIANTS
 from transnormer_lib.models import architectures
 from transnormer_lib.models.config import Kind, ModelConfig
 from transnormer_lib.models.flops import attention_flops, forward_flops
+from transnormer_lib.models.initialisation import undrawn
 from transnormer_lib.models.language_model import LanguageModel, build_model, count_parameters
 
 _LENGTH = 512  # tokens of the published encoder's sequences (Table 13)
@@ -54,12 +55,12 @@ def block_cost() -> float:
 def stages() -> dict[str, str]:
     """The attentions of the published models' layers in order, as ``6 diag, 6 norm``, by variant and kind.
 
-    Read from models on the meta device, which have no weights.
+    Read from models without drawn weights.
     """
     found = {}
     for variant in VARIANTS:
         for kind in get_args(Kind):
-            with torch.device("meta"):
+            with undrawn():
                 model = LanguageModel(architectures.published(variant, kind))
             names = ["+".join(mechanism.name for mechanism in block.mechanisms) for block in model.stack()]
             groups = [(name, len(list(of))) for name, of in groupby(names)]
