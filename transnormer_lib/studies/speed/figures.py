@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from matplotlib import pyplot as plt
@@ -166,16 +167,17 @@ def _name(axes: Axes, points: Sequence[Bubble]) -> None:
         )  # fmt: skip
         size = text.get_window_extent(figure.canvas.get_renderer())
         places: list[tuple[int, int, float, float, str, Bbox]] = []
-        for distance in (16, 24, 34, 46, 60):
-            for angle in range(0, 360, 30):
-                across, up = distance * math.cos(math.radians(angle)), distance * math.sin(math.radians(angle))
-                side = "left" if across > 1 else "right" if across < -1 else "center"
-                left = x + scale * across - size.width * {"left": 0.0, "center": 0.5, "right": 1.0}[side]
-                box = Bbox.from_bounds(left, y + scale * up - size.height / 2, size.width, size.height).padded(2)
-                lost = sum(box.overlaps(other) for other in taken) + sum(box.contains(*other) for other in centres)
-                lost += not (axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1)
-                lost += not (axes.bbox.y0 <= box.y0 and box.y1 <= axes.bbox.y1)
-                places.append((lost, len(places), across, up, side, box))
+        for distance, angle in product((16, 24, 34, 46, 60), range(0, 360, 30)):
+            across, up = distance * math.cos(math.radians(angle)), distance * math.sin(math.radians(angle))
+            side = "left" if across > 1 else "right" if across < -1 else "center"
+            left = x + scale * across - size.width * {"left": 0.0, "center": 0.5, "right": 1.0}[side]
+            box = Bbox.from_bounds(left, y + scale * up - size.height / 2, size.width, size.height).padded(2)
+            lost = sum(box.overlaps(other) for other in taken) + sum(box.contains(*other) for other in centres)
+            lost += not (axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1)
+            lost += not (axes.bbox.y0 <= box.y0 and box.y1 <= axes.bbox.y1)
+            places.append((lost, len(places), across, up, side, box))
+            if not lost:
+                break
         _, _, across, up, side, box = min(places, key=lambda place: place[:2])
         text.set_position((across, up))
         text.set_ha(side)
