@@ -1,5 +1,6 @@
 # make report [PRESET=quick|night|gpu|paper] [ONLY=03] [CORES=2]   run the notebooks, publish reports/PRESET/index.html
-# make test                                                        the test suite
+# make test                                                        the tests, ten minutes on two cores
+# make test-slow                                                   the others: whole processes, kills, exhaustive grids
 # make oracles                                                     our mechanisms against other people's code (installs it)
 # make lab                                                         open the notebooks in JupyterLab
 # make check                                                       lint, format and types
@@ -21,7 +22,7 @@ ORACLES := $(VENV)/.oracles
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test oracles lab check clean
+.PHONY: help setup report test test-slow oracles lab check clean
 
 help:
 	@sed -n '1,/^$$/s/^# //p' Makefile
@@ -44,6 +45,9 @@ report: $(STAMP)
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-slow: $(STAMP)
+	@$(BIN)/python -m pytest -m "slow and not printed" $(PYTEST_ARGS)
 
 oracles: $(ORACLES)
 	@$(BIN)/python -m pytest tests/oracles $(PYTEST_ARGS)

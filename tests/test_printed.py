@@ -90,6 +90,7 @@ def test_a_printed_block_of_python_runs(block: str, a_strangers_folder: Path) ->
     _run(a_strangers_folder, [sys.executable, "-c", PYTHON[block]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("transnormer runs")])
 def test_a_printed_command_on_ones_own_run_works(command: str, a_strangers_folder: Path) -> None:
     shown = _run(a_strangers_folder, [sys.executable, "-m", "transnormer_lib.cli", *shlex.split(command)[1:]])

@@ -28,6 +28,7 @@ def no_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_costs, "ratios", lambda *_: [])
 
 
+@pytest.mark.slow
 def test_ratios_are_medians_of_ratios_within_a_round(attention: Benchmark) -> None:
     for length in (64, 128):
         timings = {t.name: t for t in attention.timings if t.length == length}
@@ -67,6 +68,7 @@ def test_memory_per_token_of_norm_attention_does_not_grow_with_the_length() -> N
     assert memory[1024] <= 1.1 * memory[256]
 
 
+@pytest.mark.slow
 def test_a_training_benchmark_measures_every_architecture_and_where_the_time_goes() -> None:
     result = benchmarks.training([32], rounds=1, tokens=64)
     names = ["vanilla", "linear", "transnormer-t1", "transnormer-t2"]
@@ -129,6 +131,7 @@ def test_the_command_prints_the_table_and_writes_the_same_as_json(
         assert f"{1e3 * t['median']:9.2f}" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("products", [True, False], ids=["bf16-products", "no-bf16-products"])
 @pytest.mark.parametrize(
     "measure",

@@ -34,6 +34,7 @@ BREAKABLE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", BREAKABLE, ids=lambda bound: bound.name)
 def test_random_starts_and_ascent_find_a_break_without_structured_starts(bound):
     check = run(bound)
@@ -102,6 +103,7 @@ def test_a_record_is_json_and_leaves_large_inputs_out():
     assert json.loads(json.dumps(case.record(limit=100)))["inputs"]["s"] == case.inputs["s"].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", BREAKABLE, ids=lambda bound: bound.name)
 def test_a_recorded_counter_example_breaks_the_bound_when_typed_in(bound):
     case = run(bound, structured=True).counter_example

@@ -42,6 +42,7 @@ def test_each_form_equals_a_loop_over_tokens(variant, impl, n, causal, masked, s
     assert_within(o, expected, budget)
 
 
+@pytest.mark.slow
 @each_variant
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ def test_appending_padding_changes_nothing(variant, impl, shape, causal, extra):
     assert_within(attention(*longer, mask)[:, :, :n], attention(*qkv), budget)
 
 
+@pytest.mark.slow
 @each_variant
 @each_impl
 @each_rotary

@@ -38,6 +38,7 @@ def elements(state) -> int:
     return sum(x.numel() for x in state.values())
 
 
+@pytest.mark.slow
 @each_variant
 @each_rotary
 @settings(deadline=None, max_examples=6)

@@ -78,6 +78,7 @@ def test_the_future_does_not_change_the_past(name, impl, n, seed, where, masked)
     close(mechanism(*two, mask)[..., :cut, :], mechanism(*one, mask)[..., :cut, :])
 
 
+@pytest.mark.slow
 @each_causal
 @each_impl
 @each_rotary
@@ -96,6 +97,7 @@ def test_a_mechanism_without_a_published_causal_form_refuses_it(name):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 @each_form
 @each_impl
 @settings(deadline=None, max_examples=20)
@@ -229,6 +231,7 @@ def test_training_mode_gives_every_weight_a_finite_gradient(name, causal):
             assert parameter.grad.isfinite().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CAUSAL if is_recurrent(name)])
 @each_rotary
 @settings(deadline=None, max_examples=20)
@@ -321,6 +324,7 @@ def test_attention_dropout_acts_in_training_alone(name, causal, impl):
 
 
 # Training draws something besides, or a norm stands after the dropout: the mean is then not that of evaluation.
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "causal"), [form for form in WITH_DROPOUT if form[0] not in ("rela", "reformer")])
 @each_impl
 def test_attention_dropout_keeps_the_mean(name, causal, impl):
@@ -342,6 +346,7 @@ def test_more_tokens_cost_more_operations(name, causal):
 _GROWTH = {"linear": (1.5, 4.4), "linearithmic": (3.0, 5.2), "quadratic": (8.0, 17.0)}
 
 
+@pytest.mark.slow
 @each_form
 def test_memory_grows_as_the_table_of_mechanisms_says(name, causal):
     memory, peaks = about(name).memory, []

@@ -92,6 +92,7 @@ def by_the_equations(block: AttentionBlock, x: Tensor, mask: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
+@pytest.mark.slow
 @both
 @each_option
 @pytest.mark.parametrize("impl", ["reference", "chunked"])

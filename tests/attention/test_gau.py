@@ -48,6 +48,7 @@ def by_the_equations(block: GAU, x: Tensor, mask: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
+@pytest.mark.slow
 @both
 @each_normaliser
 @pytest.mark.parametrize("impl", ["reference", "chunked"])

@@ -147,6 +147,7 @@ def check_image(scenes: Scenes, index: int, config: SceneConfig) -> None:
     assert image.max() == 255
 
 
+@pytest.mark.slow
 def test_snakes_keep_their_distance_and_the_image_shows_them_and_nothing_else(published: Scenes) -> None:
     for index in range(60):
         check_geometry(published, index, PUBLISHED)

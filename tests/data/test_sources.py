@@ -87,6 +87,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
         sources.load("wikitext")
 
 
+@pytest.mark.slow
 def test_loading_opens_no_connection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError(f"a connection was opened: {args} {kwargs}")

@@ -24,6 +24,7 @@ from transnormer_lib.data import (
 from transnormer_lib.data.tasks import load_task
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "module"),
     [

@@ -88,6 +88,7 @@ def test_the_metric_that_decides_is_the_papers() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*STAND_INS, "listops", "pathfinder"])
 def test_a_task_that_needs_no_files_is_well_formed(name: str) -> None:
     data = load_task(name, limit=FEW)
@@ -102,6 +103,7 @@ def test_a_task_that_needs_no_files_is_well_formed(name: str) -> None:
         assert (examples.tokens != data.pad_id).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*STAND_INS, "listops"])
 def test_no_example_of_a_test_split_is_in_train(name: str) -> None:
     data = load_task(name, limit={"train": 400, "test": 200})

@@ -30,6 +30,7 @@ def corpus_of(
     return build_corpus("toy", documents, vocabulary, source, rule)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vocabulary", ["bytes", "bpe-300"])
 def test_the_tokens_of_a_split_decode_to_its_articles(vocabulary: str) -> None:
     corpus = load_text_corpus("wikipedia", vocabulary)
@@ -106,6 +107,7 @@ def test_a_bpe_vocabulary_is_learned_from_train_alone() -> None:
     assert corpus_of(more, "bpe-280").vocabulary.fingerprint not in fingerprints
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vocabulary", ["bytes", "bpe-300"])
 def test_a_cold_and_a_warm_cache_give_the_same_corpus(
     vocabulary: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -112,6 +112,7 @@ def test_the_embedded_articles_are_enough_for_a_small_language_model(articles: l
     assert min(words["validation"], words["test"]) > 30_000
 
 
+@pytest.mark.slow
 def test_the_cache_gives_what_extraction_gives(articles: list[Article]) -> None:
     again, source = wikipedia.load_articles()
     assert again == articles == wikipedia.extract_articles(source.content)

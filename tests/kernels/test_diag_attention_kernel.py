@@ -86,6 +86,7 @@ def assert_case_within_budget(q, k, v, g, **options) -> None:
 # ---------------------------------------------------------------------------------------------- what is computed
 
 
+@pytest.mark.slow
 @ON_CPU
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("block_size", [1, 7, 32, 48, 64, 65, 100, 128])
@@ -101,6 +102,7 @@ def test_any_length_agrees_also_below_one_block_and_with_a_ragged_last_one(n, va
     assert_exact_case(*inputs(2, n, 1, 32, torch.float64), block_size=64, causal=causal, **variant)
 
 
+@pytest.mark.slow
 @ON_CPU
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -125,6 +127,7 @@ def test_every_option_agrees_with_the_specification_in_float64(scores, norm, pla
     assert_exact_case(*data, block_size=20, scores=scores, norm=norm, eps=1e-3, eps_placement=placement, **chosen)
 
 
+@pytest.mark.slow
 @ON_CPU
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("block_size", [16, 80])
@@ -140,6 +143,7 @@ def test_gradcheck_of_the_kernels(block_size, variant):
     assert torch.autograd.gradcheck(f, (q, k, v, theta), fast_mode=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(("head_dim", "block_size"), [(64, 64), (128, 32), (64, 128), (16, 48)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
@@ -182,6 +186,7 @@ def test_rows_of_zeros_give_zeros_and_finite_gradients(dtype, placement):
 # ------------------------------------------------------------------------------------------ what must not matter
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("content", [1e4, math.inf, math.nan], ids=["large", "infinite", "nan"])
 def test_the_content_of_padding_is_irrelevant_and_its_gradient_zero(content, variant):
@@ -220,6 +225,7 @@ def test_the_future_does_not_reach_a_causal_output(block_size, variant):
         assert torch.equal(diag_attention(*changed, block_size=block_size, causal=True, **variant)[:, :n], whole[:, :n])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("block_size", [16, 48])
 def test_a_changed_block_changes_no_other_forward_or_backward(block_size, variant):
@@ -236,6 +242,7 @@ def test_a_changed_block_changes_no_other_forward_or_backward(block_size, varian
         assert not same[here].any(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_strides_do_not_matter(variant):
     data = inputs(2, 70, 2, 16, torch.float32)
@@ -258,6 +265,7 @@ def test_strides_do_not_matter(variant):
 # -------------------------------------------------------------------------------------- as an operator of PyTorch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_opcheck(variant):
     q, k, v, _ = (x.requires_grad_() for x in inputs(1, 20, 2, 16, torch.float32))

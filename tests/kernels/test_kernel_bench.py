@@ -144,6 +144,7 @@ def test_names_are_unique_and_aims_are_at_contestants_that_enter(cases: tuple[Ca
         assert {name for aim in case.aims for name in aim.against} <= entering
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES_OF_A_GPU)
 def test_our_kernels_take_part_in_every_case_and_are_right(name: str) -> None:
     case = shortened(CASES_OF_A_GPU[name])

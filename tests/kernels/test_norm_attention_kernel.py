@@ -45,6 +45,7 @@ def test_every_feature_map_and_norm_agrees_with_the_specification_in_float64(phi
     assert_exact_case(*data, phi=phi, norm=norm, causal=causal, **options)
 
 
+@pytest.mark.slow
 @ON_CPU
 @CAUSAL
 @pytest.mark.parametrize("norm", NORMS)
@@ -68,6 +69,7 @@ def test_any_length_agrees_also_with_a_ragged_last_tile(n):
     assert_exact_case(*inputs(1, n, 1, 32, F64), causal=n % 2 == 1)
 
 
+@pytest.mark.slow
 @ON_CPU
 @pytest.mark.parametrize("norm", ["embedding", "denominator"])
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
@@ -84,6 +86,7 @@ def test_a_rotation_without_a_reflection_agrees(norm, head_dim):
     assert_exact_case(*inputs(1, 67, 1, head_dim, F64), phi="elu", norm=norm, theta=theta, denominator_floor=0.5)
 
 
+@pytest.mark.slow
 @ON_CPU
 @pytest.mark.parametrize(("norm", "causal"), [("denominator", True), ("embedding", False)], ids=str)
 def test_segments_agree_with_the_specification_and_with_each_other(norm, causal):
@@ -97,6 +100,7 @@ def test_segments_agree_with_the_specification_and_with_each_other(norm, causal)
         torch.testing.assert_close(kernel(*data[:3], segments=segments, **options), (o, state))
 
 
+@pytest.mark.slow
 @ON_CPU
 @pytest.mark.parametrize(("norm", "causal"), [("embedding", True), ("denominator", False)], ids=str)
 def test_gradcheck_of_the_kernels(norm, causal):
@@ -117,6 +121,7 @@ def test_gradcheck_of_the_kernels(norm, causal):
 # ------------------------------------------------------------------------------------------------ in low precision
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("dtype", [F32, F16], ids=["float32", "float16"])
 def test_low_precision_stays_within_twice_the_eager_error(dtype, norm):
@@ -125,6 +130,7 @@ def test_low_precision_stays_within_twice_the_eager_error(dtype, norm):
     assert_case_within_budget(*data, norm=norm, phi=phi)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("dtype", [F32, F16], ids=["float32", "float16"])
 def test_low_precision_stays_within_twice_the_eager_error_with_every_option(dtype, norm):
@@ -184,6 +190,7 @@ def output_gradients(q, k, v, g, **options) -> dict:
     return {"o": o.detach()} | dict(zip(("dq", "dk", "dv"), torch.autograd.grad(o, leaves, g), strict=True))
 
 
+@pytest.mark.slow
 @CAUSAL
 @pytest.mark.parametrize("norm", NORMS)
 def test_packed_sequences_are_each_sequence_alone(norm, causal):
@@ -237,6 +244,7 @@ def test_a_state_handed_over_continues_the_sequence(cut, norm):
 # ------------------------------------------------------------------------------------------ what must not matter
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["embedding", "denominator"])
 @pytest.mark.parametrize("content", [math.inf, math.nan], ids=["infinite", "nan"])
 @CAUSAL
@@ -274,6 +282,7 @@ def test_the_future_does_not_reach_a_causal_output(norm):
         assert torch.equal(norm_attention(*changed, norm=norm)[:, :n], whole[:, :n])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", NORMS)
 def test_a_sequence_is_computed_alike_alone_and_in_a_batch(norm):
     data = inputs(3, 20, 1, 16, F32)
@@ -283,6 +292,7 @@ def test_a_sequence_is_computed_alike_alone_and_in_a_batch(norm):
             assert torch.equal(x, together[name][b : b + 1]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["embedding", "denominator"])
 def test_strides_do_not_matter(norm):
     data = inputs(2, 20, 2, 16, F32)

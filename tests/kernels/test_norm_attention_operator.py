@@ -15,6 +15,7 @@ NORMS = pytest.mark.parametrize("norm", ["embedding", "head", "none", "denominat
 CAUSAL = pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("norm", "causal"), [("embedding", True), ("denominator", False)], ids=str)
 def test_opcheck_of_the_forward_and_backward_operators(norm, causal):
     q, k, v, g = inputs(2, 5, 1, 16, F32)
@@ -47,6 +48,7 @@ def test_the_shapes_of_the_fake_operator_are_those_of_the_kernels(packed):
             )
 
 
+@pytest.mark.slow
 @CAUSAL
 @NORMS
 def test_it_compiles_as_one_graph_with_its_gradient(norm, causal):

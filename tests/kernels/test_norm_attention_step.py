@@ -31,6 +31,7 @@ def whole(q, k, v, state, **options) -> dict:
     return {"o": o, **after}
 
 
+@pytest.mark.slow
 @ON_CPU
 @pytest.mark.parametrize("rotated", [(), ("theta",), ("theta", "reflection")], ids=["plain", "rope", "lrpe"])
 @NORMS
@@ -43,6 +44,7 @@ def test_every_norm_and_rotation_agrees_token_by_token(norm, rotated):
     assert_exact(stepped(q, k, v, state, **options), whole(q, k, v, state, **options), (q, k, v))
 
 
+@pytest.mark.slow
 @ON_CPU
 @NORMS
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
@@ -65,6 +67,7 @@ def test_every_feature_map_and_epsilon_agrees(phi, placement):
         assert_exact(stepped(q, k, v, state, **options), whole(q, k, v, state, **options), (q, k, v))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [F32, F16], ids=["float32", "float16"])
 @NORMS
 def test_low_precision_stays_within_twice_the_eager_error(norm, dtype):

@@ -12,6 +12,7 @@ from transnormer_kernels import linear_ops, norm_attention
 from transnormer_kernels.configurations import Configuration, configuration, entries, tile_width
 
 
+@pytest.mark.slow
 def test_the_compiled_kernels_of_the_paper_s_configuration_do_not_spill(tmp_path):
     table = tmp_path / "table.json"
     command = [sys.executable, "-m", "transnormer_kernels.static_analysis", "--only", "d64 bfloat16 embedding causal"]
@@ -40,6 +41,7 @@ def test_every_kernel_has_a_configuration_whose_parts_fill_the_tile(kernel, head
 TILES = sorted({(e.rows, e.part) for key, e in entries().items() if key[0] in ("outputs", "gradients")})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile[0]}-rows-{tile[1]}-columns")
 @pytest.mark.parametrize("norm", ["embedding", "denominator"])
 def test_rows_and_parts_of_a_tile_change_nothing_but_the_rounding(tile, norm, monkeypatch):

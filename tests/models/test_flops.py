@@ -53,6 +53,7 @@ def counted(config: ModelConfig, length: int, backward: bool) -> tuple[int, floa
     return counter.get_total_flops(), (targets != IGNORE).double().mean().item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("rotary", ["none", "lrpe"])
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])

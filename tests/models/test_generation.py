@@ -38,6 +38,7 @@ def test_recurrent_logits_are_the_parallel_ones_at_every_position(name: str, rec
             torch.testing.assert_close(logits, parallel[:, n], rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["paper", "released"])
 @pytest.mark.parametrize("name", names())
 @settings(max_examples=5, deadline=None)

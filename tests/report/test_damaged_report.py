@@ -44,6 +44,7 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_what_is_damaged_is_stale_and_keeps_no_other_report_from_ending(
     damage: str, project: Project, capsys: pytest.CaptureFixture[str]

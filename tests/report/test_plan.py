@@ -33,6 +33,7 @@ def no_data_no_training_no_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setattr("transnormer_lib.training.trainer.train", lambda *_, **__: pytest.fail("trained"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", Project(ROOT).presets)
 def test_every_preset_can_be_planned(preset: str) -> None:
     project = Project(ROOT)

@@ -194,6 +194,7 @@ def test_a_formula_that_cannot_be_shown_fails_its_page_and_no_other(tmp_path: Pa
     assert [failed.notebook for failed in build(tmp_path).failed] == [THEORY]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "html",
     [

@@ -94,7 +94,6 @@ def test_the_answers_come_last_before_the_address(first: subprocess.CompletedPro
     assert [line.split("  ")[-1] for line in lines[-1 - len(asked) : -1]] == asked
 
 
-@slow
 def test_the_index_exists_at_once_and_fills_up(tmp_path: Path) -> None:
     go = tmp_path / "go"
     wait = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists():\n    time.sleep(0.1)"
@@ -111,7 +110,6 @@ def test_the_index_exists_at_once_and_fills_up(tmp_path: Path) -> None:
     assert "This report is being made" not in index(project)
 
 
-@slow
 def test_what_is_put_right_runs_and_what_ran_does_not_run_again(
     first: subprocess.CompletedProcess[str], project: Project
 ) -> None:
@@ -295,6 +293,7 @@ def test_a_record_that_is_not_ok_keeps_the_last_good_one(tmp_path: Path) -> None
     assert json.loads((project.report_dir("quick") / "records" / "01_a.json").read_text()) == bad
 
 
+@pytest.mark.slow
 def test_a_reader_who_leaves_early_costs_no_notebook(tmp_path: Path) -> None:
     project = make_project(tmp_path, {"01_a": ["print(size)"]})
     command = f"{shlex.join([*COMMAND[:-1], '1', '--root', str(tmp_path)])} | head -1"

@@ -76,6 +76,7 @@ def test_a_run_of_other_parameters_is_not_taken_for_stored(project: Project) -> 
     assert not any(run.stored for run in plan(project, "quick", [STUDY], Device("a device", 1e12)))
 
 
+@pytest.mark.slow
 def test_several_processes_train_what_one_would(project: Project) -> None:
     assert train_lacking(project, "quick", [STUDY], jobs=2) == 0
     assert stored(project) == sorted(RUNS)

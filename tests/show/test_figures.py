@@ -52,6 +52,7 @@ def test_the_same_drawing_gives_the_same_bytes(draw: Callable[[], Figure]) -> No
     assert shown(draw()).svg == shown(draw()).svg
 
 
+@pytest.mark.slow
 def test_another_process_gives_the_same_bytes() -> None:
     script = (
         "import hashlib, matplotlib; matplotlib.use('agg')\n"

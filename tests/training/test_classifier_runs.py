@@ -30,6 +30,7 @@ def _task(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_task(monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pairs", [False, True], ids=["one", "pairs"])
 @pytest.mark.parametrize("name", ["vanilla", "transnormer-t2"])
 def test_the_loss_curve_of_a_classifier_does_not_depend_on_the_number_of_micro_batches(

@@ -93,6 +93,7 @@ def _names() -> list[str]:
     return [run_id(run) for run in (config(), config("vanilla"), classifier())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edit", KEEPING)
 def test_an_edit_that_keeps_every_run(edit: str, tmp_path: Path) -> None:
     _copy(tmp_path, KEEPING[edit])
@@ -100,6 +101,7 @@ def test_an_edit_that_keeps_every_run(edit: str, tmp_path: Path) -> None:
     assert done.stdout.split() == _names(), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edit", CHANGING)
 def test_an_edit_that_changes_weights_fails_the_golden_steps_and_asks_for_a_number(edit: str, tmp_path: Path) -> None:
     _copy(tmp_path, CHANGING[edit])
@@ -107,6 +109,7 @@ def test_an_edit_that_changes_weights_fails_the_golden_steps_and_asks_for_a_numb
     assert "training has other results: raise the number in training/numbers.py" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_edit_of_a_tasks_own_data_renames_its_runs_alone(tmp_path: Path) -> None:
     _copy(tmp_path, OWN_DATA)
     done = _run(tmp_path, NAMES)

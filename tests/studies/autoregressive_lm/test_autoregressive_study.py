@@ -26,8 +26,12 @@ from transnormer_lib.training.stored_run import Run
 
 NO_FACTORS: dict[str, Any] = {"early": [], "late": [], "pairs": [], "rotations": ["none"]}
 NO_SEARCH: dict[str, Any] = {"rates": {}, "rates_tried": [], "rate_seeds": []}
+NO_RECALL: dict[str, Any] = {
+    "recall_tasks": [], "recall_length": 8, "recall_layers": 2, "recall_steps": 10, "recall_batch_size": 2,
+    "recall_rates": {}, "recall_rates_tried": [],
+}  # fmt: skip
 SMALL = {"test_windows": 2, "task": "causal", "steps": 1}
-PARAMETERS = read(study.Parameters, {**LANGUAGE_MODEL, **ROWS, **NO_FACTORS, **NO_SEARCH, **SMALL})
+PARAMETERS = read(study.Parameters, {**LANGUAGE_MODEL, **ROWS, **NO_FACTORS, **NO_SEARCH, **NO_RECALL, **SMALL})
 
 
 def fake(row: str, losses: list[float]) -> list[MeasuredDecoder]:

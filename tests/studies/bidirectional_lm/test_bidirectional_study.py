@@ -192,6 +192,7 @@ def test_held_out_sequences_are_the_text_spread_evenly() -> None:
     assert len(results.held_out(corpus, 8, windows + 5)) == windows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vocabulary", ["bytes", "bpe-512"])
 def test_passages_begin_with_a_word_and_their_gaps_are_numbered_in_the_text(vocabulary: str) -> None:
     corpus = language_models.corpus(replace(PARAMETERS, vocabulary=vocabulary))

@@ -13,6 +13,7 @@ PROJECT = Project(Path(__file__).resolve().parents[3])
 STUDIED = [notebook for notebook in PROJECT.notebooks if studies.has_study(notebook)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", PROJECT.presets)
 @pytest.mark.parametrize("notebook", STUDIED)
 def test_every_preset_gives_every_study_runs_with_different_names(notebook: str, preset: str) -> None:
@@ -35,6 +36,7 @@ def test_notebook_04_reads_the_runs_that_03_trains_at_quick() -> None:
     assert all(ours[name] == theirs[name] for name in shared)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notebook", STUDIED)
 def test_quick_has_five_seeds_and_larger_scales_three(notebook: str) -> None:
     for preset in PROJECT.presets:

@@ -187,6 +187,7 @@ def test_tasks_without_data_are_left_out_with_the_reason(monkeypatch: pytest.Mon
     assert (results.measured, results.columns, found.conclusions(results, {})) == ([], [], [])
 
 
+@pytest.mark.slow
 def test_a_row_whose_encoder_diverged_has_no_score() -> None:
     class Store:
         def get(self, config: Any) -> Run:

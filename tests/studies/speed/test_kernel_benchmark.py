@@ -24,6 +24,7 @@ def no_gpu_and_a_short_library_part(monkeypatch: pytest.MonkeyPatch) -> list[obj
     return asked
 
 
+@pytest.mark.slow
 def test_the_command_runs_without_a_gpu_and_keeps_both_parts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], no_gpu_and_a_short_library_part: list[object]
 ) -> None:

@@ -74,6 +74,7 @@ def test_its_runs_are_planned(project: Project) -> None:
     assert [one["run"] for one in planned] == ["causal-toy-seed0", "causal-toy-seed1"]
 
 
+@pytest.mark.slow
 def test_its_claim_is_judged_its_figure_drawn_and_by_hand_it_shows_the_same(project: Project) -> None:
     run(project, "-m", "transnormer_lib.cli", "report", "--only", "99", "--cores", "1")
     report = project.report_dir("quick")

@@ -54,11 +54,16 @@ def row(pair: str, rotation: str = "none") -> str:
     return name if rotation == "none" else f"{name}+{rotation}"
 
 
+def architecture_of(pair: str) -> str:
+    """The name under which ``models.architectures`` has a pair."""
+    return _NAMES.get(pair, pair)
+
+
 def rows(factors: Factors) -> dict[str, tuple[str, Rotary]]:
     """Architecture and rotation by row: every early mechanism with every late one, then the further pairs."""
     crossed = [f"{early}/{late}" for early in factors.early for late in factors.late]
     every = dict.fromkeys([*crossed, *factors.pairs])
-    return {row(pair, rotation): (_NAMES.get(pair, pair), rotation) for rotation in factors.rotations for pair in every}
+    return {row(pair, rotation): (architecture_of(pair), rotation) for rotation in factors.rotations for pair in every}
 
 
 def plan(name: str = "plan") -> list[dict[str, str]]:

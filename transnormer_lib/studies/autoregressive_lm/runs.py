@@ -1,9 +1,12 @@
-"""The runs behind Table 4: the published rows, the matched controls, both as released, and the pairs of the factors."""
+"""The runs behind Table 4: the published rows, the matched controls, both as released, the pairs of the two factors.
+
+Those of the look-up tasks follow them.
+"""
 
 from dataclasses import dataclass, replace
 
 from transnormer_lib.models.config import ModelConfig
-from transnormer_lib.studies.autoregressive_lm.factors import Factors
+from transnormer_lib.studies.autoregressive_lm import recall
 from transnormer_lib.studies.autoregressive_lm.factors import rows as factor_rows
 from transnormer_lib.studies.common import language_models, rates
 from transnormer_lib.studies.common.language_models import grid, released
@@ -11,7 +14,7 @@ from transnormer_lib.training.config import RunConfig
 
 
 @dataclass(frozen=True)
-class Parameters(language_models.LanguageModelParameters, language_models.Rows, Factors, rates.RateSearch):
+class Parameters(recall.RecallParameters):
     """The notebook's parameters that decide what is trained and measured."""
 
     test_windows: int  # sequences of the test text on which the loss is measured
@@ -51,6 +54,6 @@ def judged(parameters: Parameters) -> list[tuple[str, int, RunConfig]]:
 
 
 def runs(parameters: Parameters) -> list[RunConfig]:
-    """The searches for the rates, then one run per row and seed."""
+    """The searches for the rates, then one run per row and seed; then those of the look-up tasks."""
     searches = [run for by_rate in tried(parameters).values() for runs in by_rate.values() for run in runs]
-    return searches + [run for _, _, run in judged(parameters)]
+    return [*searches, *(run for _, _, run in judged(parameters)), *recall.runs(parameters)]

@@ -1,0 +1,161 @@
+"""What the late layers are for: tasks whose answers stand outside a token's block.
+
+Language at this size is decided by the last few bytes, which a block holds. Recall and copying are not, so what the
+late layers do shows there: every early mechanism with every late one, softmax attention and DiagAttention everywhere.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from transnormer_lib.analysis import seeds as over_seeds
+from transnormer_lib.data.context_tasks import VOCAB_SIZE, ContextTask
+from transnormer_lib.models.config import ModelConfig
+from transnormer_lib.studies.autoregressive_lm.factors import Factors, architecture_of, row
+from transnormer_lib.studies.common import language_models, rates
+from transnormer_lib.studies.common.language_models import grid
+from transnormer_lib.training.config import Band, DataConfig, RunConfig
+from transnormer_lib.training.store import RunStore
+
+PAIRS = (
+    "softmax/softmax", "linear/linear", "norm/norm", "diag/diag", "diag/norm", "diag/linear", "diag/softmax",
+)  # fmt: skip
+SOLVED = 0.9  # the accuracy from which softmax attention counts as having solved a task
+
+# By claim, the two pairs, the favoured one first. A claim's name is RULE-CLAIM, with LRPE RULE-CLAIM-lrpe.
+CLAIMS: Mapping[str, tuple[str, str]] = {
+    "late-layers-needed": ("diag/norm", "diag/diag"),
+    "blocks-help-linear": ("diag/linear", "linear/linear"),
+    "norm-over-linear-after-diag": ("diag/norm", "diag/linear"),
+    "softmax-over-norm-after-diag": ("diag/softmax", "diag/norm"),
+    "softmax-over-linear": ("softmax/softmax", "linear/linear"),
+}
+
+# Accuracy by task and row: one value per seed, in the seeds' order.
+Accuracies = Mapping[str, Mapping[str, Sequence[float]]]
+
+
+@dataclass(frozen=True)
+class RecallParameters(language_models.LanguageModelParameters, language_models.Rows, Factors, rates.RateSearch):
+    """The parameters of these runs; seeds, rotations and the rest of the models are the notebook's."""
+
+    recall_tasks: tuple[str, ...]  # recall-PAIRS, copy-SYMBOLS; none: nothing is trained
+    recall_length: int  # tokens of a sequence
+    recall_layers: int  # blocks of these models
+    recall_steps: int  # optimiser steps; a tenth of them is warm-up
+    recall_batch_size: int  # sequences per step
+    recall_rates: Mapping[str, float]  # learning rates by "TASK ROW"
+    recall_rates_tried: tuple[float, ...]  # those among which they were chosen, on rate_seeds
+
+
+def models(parameters: RecallParameters) -> dict[str, ModelConfig]:
+    """The rows, with every rotation of the notebook."""
+    size = replace(parameters, length=parameters.recall_length, layers=parameters.recall_layers)
+    return {
+        row(pair, rotation): replace(
+            language_models.model(architecture_of(pair), size, rotary=rotation), vocab_size=VOCAB_SIZE
+        )
+        for rotation in parameters.rotations
+        for pair in PAIRS
+    }
+
+
+def tried(parameters: RecallParameters) -> dict[str, dict[float, list[RunConfig]]]:
+    """The runs of the search for each learning rate, by "TASK ROW"."""
+    configs, search = models(parameters), replace(parameters, rates_tried=parameters.recall_rates_tried)
+    found = {}
+    for task in parameters.recall_tasks:
+        for name, config in configs.items():
+
+            def make(label: str, seed: int, rate: float, _: str, task: str = task, config: ModelConfig = config) -> Any:
+                return _run(task, f"{label}-lr{rate:g}", config, seed, rate, parameters)
+
+            found[f"{task} {name}"] = rates.tried(name, search, make)
+    return found
+
+
+def judged(parameters: RecallParameters) -> list[tuple[str, str, int, RunConfig]]:
+    """Task, row, seed and run. Raises ValueError for a rate of what is no task and row."""
+    configs, searches = models(parameters), tried(parameters)
+    if unknown := sorted(set(parameters.recall_rates) - set(searches)):
+        raise ValueError(f"recall_rates={unknown[0]!r}: must be a task and a row, one of {', '.join(searches)}")
+    found = []
+    for task in parameters.recall_tasks:
+        for name, seed in grid(configs, parameters.seeds):
+            key = f"{task} {name}"
+            rate = parameters.recall_rates.get(key, parameters.learning_rate)
+            search = tuple(run.name for runs in searches[key].values() for run in runs)
+            config = _run(task, name, configs[name], seed, rate, parameters, rate_search=search)
+            found.append((task, name, seed, config))
+    return found
+
+
+def runs(parameters: RecallParameters) -> list[RunConfig]:
+    """The searches for the rates, then one run per task, row and seed."""
+    searches = [run for by_rate in tried(parameters).values() for configs in by_rate.values() for run in configs]
+    return searches + [run for *_, run in judged(parameters)]
+
+
+def _run(
+    task: str, label: str, config: ModelConfig, seed: int, rate: float, parameters: RecallParameters, **fields: Any
+) -> RunConfig:
+    length, steps, batch = parameters.recall_length, parameters.recall_steps, parameters.recall_batch_size
+    own = replace(
+        parameters, learning_rate=rate, length=length, steps=steps, warmup=steps // 10, batch_size=batch, bands=()
+    )
+    data = DataConfig(task="context", task_name=task, length=length, batch_size=batch)
+    # A uniform guess has ln 66 = 4.2 nats; an easy task may be solved by then.
+    band = Band(max(steps // 10, 1), 0.0, 5.0)
+    return language_models.run(f"{task}-{label}", config, seed, own, data=data, bands=(band,), **fields)
+
+
+def measure(parameters: RecallParameters, store: RunStore) -> Accuracies:
+    """Train or load every run; the share of the answers that are right, zero where a run diverged."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for task, name, _, config in judged(parameters):
+        record = store.get(config).record
+        accuracy = record["validation"][-1]["accuracy"] if record["status"] == "finished" else 0.0
+        found.setdefault(task, {}).setdefault(name, []).append(accuracy)
+    return found
+
+
+def table(accuracies: Mapping[str, Sequence[float]], rotation: str) -> list[dict[str, Any]]:
+    """One line per pair that was trained: the share of right answers, and its range over the seeds; best first."""
+    trained = {pair: accuracies[name] for pair in PAIRS if (name := row(pair, rotation)) in accuracies}
+    return [
+        {"early": early, "late": late, "right": over_seeds.mean(found), "range": over_seeds.spread(found, 3)}
+        for pair, found in sorted(trained.items(), key=lambda item: -over_seeds.mean(item[1]))
+        for early, late in [pair.split("/")]
+    ]
+
+
+def in_block(task: ContextTask, block_size: int) -> float:
+    """The share of right answers of a rule that sees its own block alone and guesses where the answer is not in it.
+
+    The rule of DiagAttention in one layer: recall's pairs are the first tokens, so only an answer in the first block,
+    or in one with pairs in it, can be looked up.
+    """
+    (batch,) = task.held_out("validation", 2000, 2000)
+    visible, answers = 0, 0
+    for tokens, targets in zip(batch["input_ids"].tolist(), batch["targets"].tolist(), strict=True):
+        for place, target in enumerate(targets):
+            if target >= 0:
+                block = tokens[place - place % block_size : place]
+                key = tokens[place] if task.name.startswith("recall") else None
+                seen = any(a == key and b == target for a, b in pairwise(block))
+                visible, answers = visible + seen, answers + 1
+    return visible / answers + (1 - visible / answers) * task.chance
+
+
+def comparisons(
+    accuracies: Mapping[str, Sequence[float]], rule: str, rotation: str
+) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
+    """The accuracies of both sides, the favoured one first, by claim; only those of which both were trained."""
+    end = "" if rotation == "none" else f"-{rotation}"
+    sides = {claim: tuple(row(pair, rotation) for pair in pairs) for claim, pairs in CLAIMS.items()}
+    return {
+        f"{rule}-{claim}{end}": (accuracies[a], accuracies[b])
+        for claim, (a, b) in sides.items()
+        if a in accuracies and b in accuracies
+    }
