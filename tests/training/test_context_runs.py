@@ -9,6 +9,7 @@ import torch
 from transnormer_lib.data.batches import IGNORE
 from transnormer_lib.data.context_tasks import VOCAB_SIZE, ContextTask
 from transnormer_lib.models.architectures import architecture
+from transnormer_lib.training.__main__ import read_config
 from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig, RunRefused
 from transnormer_lib.training.evaluation import evaluate
 from transnormer_lib.training.identity import run_id
@@ -61,7 +62,7 @@ def test_results_do_not_depend_on_the_size_of_the_batches() -> None:
 
 
 def test_a_softmax_decoder_learns_to_look_up() -> None:
-    record = train(run(task="copy-3", length=6, steps=400, evaluations=1)).record
+    record = train(run(task="copy-1", length=2, steps=120, evaluations=1)).record
     assert record["validation"][-1]["accuracy"] > 0.9
 
 
@@ -85,3 +86,15 @@ def test_what_does_not_fit_is_refused_by_name() -> None:
         load_data(run(model=replace(run().model, vocab_size=258)))
     with pytest.raises(RunRefused, match="measured_at_end='dev': must be one of"):
         train(run(measured_at_end=("dev",)))
+
+
+def test_a_run_file_names_the_task_and_its_model_reads_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "look_up.yaml"
+    file.write_text(
+        "name: look-up\nmodel: {architecture: transnormer-t2, dim: 16, heads: 2, layers: 2}\nseed: 0\nsteps: 2\n"
+        "data: {task: context, task_name: recall-2, length: 8, batch_size: 4}\noptimizer: {learning_rate: 0.01}\n"
+    )
+    stored = RunStore(tmp_path).get(read_config(file))
+    assert set(stored.validation) >= {"accuracy", "nats_per_token"}
+    with pytest.raises(ValueError, match="recall-2 has symbols of its own, so this model reads no text"):
+        stored.generate("a text")

@@ -46,6 +46,7 @@ def read_config(path: Path) -> RunConfig:
 
 
 def _with_architecture(values: dict[str, Any]) -> dict[str, Any]:
+    from transnormer_lib.data.context_tasks import VOCAB_SIZE
     from transnormer_lib.data.corpora import corpus_vocabulary_size
     from transnormer_lib.models.architectures import architecture
 
@@ -53,9 +54,11 @@ def _with_architecture(values: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(model, dict) or "architecture" not in model:
         return values
     data = from_plain(DataConfig, values.get("data", {}))
-    given: dict[str, Any] = {"kind": "decoder" if data.task == "causal" else "encoder", "max_length": data.length}
+    decoder = data.task in ("causal", "context")
+    given: dict[str, Any] = {"kind": "decoder" if decoder else "encoder", "max_length": data.length}
     given |= {name: value for name, value in model.items() if name != "architecture"}
-    given.setdefault("vocab_size", corpus_vocabulary_size(data.corpus, data.vocabulary))
+    look_up = data.task == "context"
+    given.setdefault("vocab_size", VOCAB_SIZE if look_up else corpus_vocabulary_size(data.corpus, data.vocabulary))
     try:
         return values | {"model": asdict(architecture(model["architecture"], **given))}
     except TypeError as mistake:  # a field that is missing or unknown

@@ -82,6 +82,9 @@ class Run:
 
     def vocabulary(self) -> "Vocabulary":
         """The vocabulary of its text, also where the text itself is not on this machine."""
+        if self.config.data.task == "context":
+            name = self.config.data.task_name
+            raise ValueError(f"run {self.path.name}: {name} has symbols of its own, so this model reads no text")
         from transnormer_lib.data.corpora import load_vocabulary
         from transnormer_lib.data.vocabulary import BPEVocabulary
 
