@@ -3,12 +3,14 @@
 import pickle
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from transnormer_lib.data.batches import (
     IGNORE,
@@ -232,3 +234,86 @@ def test_masked_evaluation_covers_the_text_with_visible_and_hidden_tokens() -> N
 def test_wrong_arguments_are_named_with_value_and_rule(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         call()
+
+
+@tasks
+def test_varied_lengths_keep_the_number_of_tokens_and_take_every_length(make: Make) -> None:
+    whole = make(16, 4, 3)
+    varied = replace(whole, shortest=13)  # type: ignore[type-var]
+    shapes = [tuple(varied.batch(step)["input_ids"].shape) for step in range(60)]
+    assert {length for _, length in shapes} == {13, 14, 15, 16}
+    assert all(abs(sequences * length - 64) <= length / 2 for sequences, length in shapes)
+
+
+def test_a_shortest_length_above_the_longest_is_refused() -> None:
+    with pytest.raises(ValueError, match="shortest=5: must be from 0 to length=4"):
+        WindowBatches(TOKENS, 4, 1, 0, shortest=5)
+
+
+STARTS = np.random.default_rng(5).random(TOKENS.size) < 0.4
+WHOLE = MaskingConfig(whole_words=True)
+
+
+def whole(length: int, batch_size: int, seed: int = 0, **masking: float) -> WindowBatches:
+    return WindowBatches(TOKENS, length, batch_size, seed, (WORDS, replace(WHOLE, **masking)), word_starts=STARTS)
+
+
+def words_of(sampler: WindowBatches, step: int = 0) -> list[list[NDArray[np.int64]]]:
+    """The places of every word of every sequence of a batch: found by the loop that the library does without."""
+    rng = np.random.default_rng([sampler.seed, step])
+    starts = rng.integers(TOKENS.size - sampler.length + 1, size=sampler.batch_size)
+    found = []
+    for start in starts.tolist():
+        begins = [0, *(at for at in range(1, sampler.length) if STARTS[start + at])]
+        found.append([np.arange(a, b) for a, b in zip(begins, [*begins[1:], sampler.length], strict=True)])
+    return found
+
+
+@given(seed=st.integers(0, 1000), length=st.integers(1, 40))
+def test_a_word_is_selected_whole_or_not_at_all(seed: int, length: int) -> None:
+    sampler = whole(length, 8, seed)
+    selected = (sampler.batch(0)["targets"] != IGNORE).numpy()
+    for row, words in zip(selected, words_of(sampler), strict=True):
+        assert {len(set(row[word])) for word in words} == {1}
+        assert row.any()
+
+
+def test_the_share_of_the_words_is_selected_and_so_is_that_of_the_tokens() -> None:
+    sampler = whole(64, 512)
+    selected = (sampler.batch(0)["targets"] != IGNORE).numpy()
+    words = words_of(sampler)
+    chosen = [sum(row[word[0]] for word in of) for row, of in zip(selected, words, strict=True)]
+    for count, of in zip(chosen, words, strict=True):  # the share, rounded up or down at random
+        assert int(0.15 * len(of)) <= count <= int(0.15 * len(of)) + 1 or count == 1
+    assert sum(chosen) / sum(map(len, words)) == pytest.approx(0.15, abs=0.005)
+    assert selected.mean() == pytest.approx(0.15, abs=0.01)
+
+
+def test_a_word_has_one_fate_and_the_shares_are_80_10_10() -> None:
+    sampler = whole(64, 2048)
+    batch = sampler.batch(0)
+    seen, right = batch["input_ids"].numpy(), batch["targets"].numpy()
+    fates: list[str] = []
+    for s, r, words in zip(seen, right, words_of(sampler), strict=True):
+        for word in words:
+            if r[word[0]] != IGNORE:
+                masks = s[word] == WORDS.mask_id
+                assert masks.all() or not masks.any()
+                fates.append("mask" if masks[0] else "kept" if (s[word] == r[word]).all() else "random")
+    shares = {fate: fates.count(fate) / len(fates) for fate in set(fates)}
+    assert shares == pytest.approx({"mask": 0.8, "kept": 0.1, "random": 0.1}, abs=0.012)
+
+
+def test_words_of_one_token_are_masked_as_tokens_are() -> None:
+    every = np.ones(TOKENS.size, np.bool_)
+    words = WindowBatches(TOKENS, 32, 16, 3, (WORDS, WHOLE), word_starts=every).batch(7)
+    tokens = WindowBatches(TOKENS, 32, 16, 3, MASKED).batch(7)
+    assert all((words[name] == tokens[name]).all() for name in tokens)
+
+
+@pytest.mark.parametrize("starts", [None, STARTS[:-1]], ids=["none", "too-few"])
+def test_whole_words_need_to_know_where_words_begin(starts: NDArray[np.bool_] | None) -> None:
+    with pytest.raises(ValueError, match="whole_words=True: needs word_starts, one for each token"):
+        WindowBatches(TOKENS, 8, 2, 0, (WORDS, WHOLE), word_starts=starts)
+    with pytest.raises(ValueError, match="whole_words=True: needs word_starts, one for each token"):
+        evaluation_windows(TOKENS, length=8, batch_size=2, masked=(WORDS, WHOLE), word_starts=starts)

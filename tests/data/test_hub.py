@@ -33,7 +33,7 @@ def test_files_need_no_loading_script_and_lie_where_a_data_root_has_them(dataset
             if dataset.tsv:
                 assert file.path.endswith(".tsv")
             else:
-                assert file.path.startswith(f"{dataset.config}/{name}-")
+                assert file.path.startswith((f"{dataset.config}/{name}-", f"{dataset.config}/{name}/"))
                 assert file.path.endswith(".parquet")
 
 
@@ -46,8 +46,14 @@ def test_columns_of_labels_have_a_range_and_columns_of_tables_exist(dataset: Hub
     assert not set(dataset.withheld) & set(dataset.splits)
 
 
-def test_only_the_repository_whose_commit_is_unknown_is_not_pinned() -> None:
-    assert [name for name, dataset in DATASETS.items() if dataset.revision == hub.MOVING] == ["clue/clue/tnews"]
+def test_corpora_of_speech_are_data_sets_with_recordings() -> None:
+    for name in hub.SPEECH.values():
+        assert "audio" in {column.kind for column in DATASETS[name].columns}
+
+
+def test_only_the_repositories_whose_commit_is_unknown_are_not_pinned() -> None:
+    moving = {name for name, dataset in DATASETS.items() if dataset.revision == hub.MOVING}
+    assert moving == {"ylecun/mnist/mnist", *(name for name in DATASETS if name.startswith("clue/clue/"))}
 
 
 def test_the_six_tasks_of_table_5_and_both_halves_of_mnli_are_there() -> None:

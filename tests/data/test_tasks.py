@@ -27,7 +27,9 @@ from transnormer_lib.training.metrics import scores
 GLUE = ("mnli", "qnli", "qqp", "sst2", "mrpc", "cola")
 LRA = ("listops", "text", "text-holdout", "retrieval", "pathfinder", "image")
 SENTENCES = ("acceptability", "letter-order", "spelling", "same-article", "sentence-order")
-STAND_INS = (*SENTENCES, "articles-order", "articles-same", "digits", "digits-7")
+CLUE = ("afqmc", "cluewsc2020", "cmnli", "csl", "iflytek", "tnews")
+STAND_INS = ("trees-512", *SENTENCES, "articles-order", "articles-same", "digits", "digits-7")
+REVIEWS = "review-sentiment"  # needs the package that ships them
 FEW = {"train": 40, "validation": 20, "test": 20}
 
 
@@ -61,11 +63,11 @@ def png(colour: tuple[int, int, int]) -> dict[str, object]:
 
 
 def test_every_task_has_a_name_and_says_what_it_is() -> None:
-    assert sorted(task_names()) == sorted((*GLUE, *LRA, *STAND_INS))
+    assert sorted(task_names()) == sorted((*GLUE, *LRA, *CLUE, *STAND_INS, REVIEWS))
     for name in task_names():
         task = task_definition(name)
         assert task.name == name
-        assert task.stand_in == (name in STAND_INS)
+        assert task.stand_in == (name in (*STAND_INS, REVIEWS))
         assert {"train", "validation"} <= {*task.splits, *task.aliases}
         assert set(scores(task.metrics, np.array([0, 1]), np.array([0, 1]))) == set(task.metrics)
         assert task.pad_id < max(task.symbols, 1)
@@ -94,7 +96,7 @@ def test_a_task_that_needs_no_files_is_well_formed(name: str) -> None:
     data = load_task(name, limit=FEW)
     assert {split: len(examples) for split, examples in data.splits.items()} == FEW
     assert list(data.splits) == ["train", "validation", "test"]
-    assert data.origin == ("embedded" if name in STAND_INS else "generated")
+    assert data.origin == ("generated" if name in ("listops", "pathfinder", "trees-512") else "embedded")
     assert data.length == max(examples.lengths.max() for examples in data.splits.values())
     for examples in data.splits.values():
         assert examples.tokens.max() < data.vocab_size
@@ -429,3 +431,14 @@ def test_the_real_samples_are_read(name: str) -> None:
     assert data.vocab_size == (lra.PIXEL_IDS if name == "image" else 258)
     if name == "mnli":
         assert "validation_mismatched" in {*data.splits, *data.absent}
+
+
+def test_the_trees_of_the_stand_in_are_shorter_than_512_and_the_arenas_are_as_before() -> None:
+    limit = {"train": 40, "validation": 20, "test": 20}
+    short, arena = (load_task(name, limit=limit) for name in ("trees-512", "listops"))
+    assert short.stand_in
+    assert not arena.stand_in
+    lengths = {name: [split.lengths for split in task.splits.values()] for name, task in (("s", short), ("a", arena))}
+    assert all(20 < length < 512 for split in lengths["s"] for length in split)
+    assert all(500 < length < 2000 for split in lengths["a"] for length in split)
+    assert {short.classes, short.vocab_size} == {arena.classes, arena.vocab_size}

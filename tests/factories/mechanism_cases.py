@@ -1,17 +1,14 @@
-"""What the tests of the whole registry share: small settings, inputs for either kind, a meter of live memory.
+"""What the tests of the whole registry share: small settings, and inputs for either kind.
 
 A new mechanism is tested by registering it. Only where its defaults are too large for lengths of a few dozen does it
 need a line in ``SMALL``. Shapes: B batch, H heads, N length, D head_dim.
 """
 
-import weakref
 from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from transnormer_lib.attention import Attention, AttentionBlock, build, config_class, kind, names
 
@@ -24,6 +21,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "flash-quad": {"s": 16},
     "gau": {"s": 16},
     "diag": {"block_size": 8},
+    "scattered": {"block_size": 4, "span": 16},
     "bigbird": {"block_size": 2, "random_blocks": 1},
     "longformer": {"window": 6, "global_tokens": 2},
     "transformer-ls": {"window": 4, "rank": 3, "segment_size": 4, "memory": 12},
@@ -75,32 +73,3 @@ def holes(b: int, n: int, seed: int) -> Tensor:
     mask = torch.rand(b, n, generator=torch.Generator().manual_seed(seed)) < 0.3
     mask[:, 0] = False
     return mask
-
-
-class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of the tensors that operations make while it is on: ``peak`` is the most alive at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.live = self.peak = 0
-        self._seen: set[int] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor):
-                self._watch(leaf.untyped_storage())
-        return result
-
-    def _watch(self, storage: torch.UntypedStorage) -> None:
-        key, size = storage._cdata, storage.nbytes()
-        if key in self._seen:
-            return
-        self._seen.add(key)
-        self.live += size
-        self.peak = max(self.peak, self.live)
-        weakref.finalize(storage, self._gone, key, size)
-
-    def _gone(self, key: int, size: int) -> None:
-        self._seen.discard(key)
-        self.live -= size

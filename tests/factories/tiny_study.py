@@ -24,6 +24,7 @@ LANGUAGE_MODEL: dict[str, Any] = {
     "accumulate": 1,
     "precision": "fp32",
     "learning_rate": 1e-3,
+    "rates": {},
     "schedule": "cosine",
     "warmup": 0,
     "clip_norm": 1.0,
@@ -31,6 +32,7 @@ LANGUAGE_MODEL: dict[str, Any] = {
     "validation_windows": 2,
     "bands": [],
 }
+NO_SEARCH: dict[str, Any] = {"rates_tried": [], "rate_seeds": []}
 ROWS: dict[str, Any] = {
     "architectures": ["vanilla", "linear", "transnormer-t1", "transnormer-t2"],
     "controls": ["vanilla-matched", "linear-matched"],

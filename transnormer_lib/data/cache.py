@@ -12,7 +12,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from transnormer_lib.files import write_bytes
+from transnormer_lib.data.faults import DataUnavailable
+from transnormer_lib.files import replacing, write_bytes
 from transnormer_lib.sums import sha256
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -36,12 +37,17 @@ def code_version(file: str) -> str:
     return sha256(Path(file))
 
 
+def file_of(name: str, digest: str) -> Path:
+    """Where a value is kept."""
+    return cache_dir() / f"{name}-{digest}"
+
+
 def cached(name: str, digest: str, compute: Callable[[], bytes]) -> bytes:
     """The bytes that ``compute`` returns, from the cache if they are there.
 
     ``digest`` (see :func:`key`) identifies the value; ``name`` makes the file's name readable.
     """
-    path = cache_dir() / f"{name}-{digest}"
+    path = file_of(name, digest)
     with contextlib.suppress(OSError):
         stored = path.read_bytes()
         content = stored[_DIGEST_BYTES:]
@@ -51,3 +57,20 @@ def cached(name: str, digest: str, compute: Callable[[], bytes]) -> bytes:
     with contextlib.suppress(OSError):
         write_bytes(path, hashlib.sha256(content).digest() + content)
     return content
+
+
+def write_once(path: Path, write: Callable[[Path], None]) -> None:
+    """Have ``write`` write the file ``path``, of :func:`file_of`, unless it is there: for a value too large to hold.
+
+    Of several processes one writes it and the others wait. Raises DataUnavailable if the folder cannot be written.
+    """
+    from filelock import FileLock
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{path}.lock"):
+            if not path.is_file():
+                with replacing(path) as partial:
+                    write(partial)
+    except OSError as problem:
+        raise DataUnavailable(f"{path}: cannot be written ({problem.strerror}); set TRANSNORMER_CACHE") from None

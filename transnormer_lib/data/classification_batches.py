@@ -95,14 +95,18 @@ class ExampleBatches:
 
     def batch(self, step: int) -> Batch:
         check_count("step", step, 0)
-        n = len(self.examples)
-        places = step * self.batch_size + np.arange(self.batch_size)
-        epochs = places // n
-        index = np.empty(self.batch_size, np.int64)
-        for epoch in np.unique(epochs).tolist():
-            within = epochs == epoch
-            index[within] = _order(self.seed, epoch, n)[places[within] % n]
-        return collate(self.examples, index, self.padding)
+        return collate(self.examples, shuffled(len(self.examples), self.batch_size, self.seed, step), self.padding)
+
+
+def shuffled(n: int, batch_size: int, seed: int, step: int) -> NDArray[np.int64]:
+    """Which [B] of ``n`` examples batch ``step`` holds; every epoch reads all of them in an order of its own."""
+    places = step * batch_size + np.arange(batch_size)
+    epochs = places // n
+    index = np.empty(batch_size, np.int64)
+    for epoch in np.unique(epochs).tolist():
+        within = epochs == epoch
+        index[within] = _order(seed, epoch, n)[places[within] % n]
+    return index
 
 
 @lru_cache(maxsize=8)

@@ -7,6 +7,9 @@ No answer can be guessed from the token before it, so a model has to look it up.
   Arora et al. (2023, arXiv:2312.04927), with places drawn evenly.
 - ``copy-M``: M random symbols and a separator, then the same M symbols; each is the target of the token before it.
   Blanks fill the rest.
+- ``duplicate-S``: n symbols out of S, the separator, the same n symbols, with n drawn evenly from N/4 to (N-1)/2 - 1;
+  separators fill the rest. The targets are the separator after the symbols and the n symbols after it. It is the task
+  of Figure 2 of "Transformers are RNNs", as released (idiap/linear-transformer-experiments@0a54093; S = 10, N = 128).
 
 All other targets are ``IGNORE``. Nothing is stored: a batch depends on the task and on its random generator alone.
 """
@@ -23,11 +26,12 @@ from numpy.typing import NDArray
 from transnormer_lib.checks import check_choice, check_count
 from transnormer_lib.data.batches import IGNORE, Batch
 
-RULES = ("recall", "copy")
+RULES = ("recall", "copy", "duplicate")
 SPLITS = ("train", "validation", "test")
 KEYS, VALUES = 32, 32  # different keys, different values; copied symbols may be either
 VOCAB_SIZE = 2 + KEYS + VALUES
 _BLANK, _SEPARATOR, _FIRST = 0, 1, 2  # ids; keys from the third on, values after them
+_MOST_SYMBOLS = 255
 _VERSION = 1  # of the rules below; another one makes all runs anew
 
 
@@ -42,10 +46,14 @@ class ContextTask:
         check_count("length", self.length)
         rule, _, count = self.name.partition("-")
         check_choice("task_name", rule, RULES)
-        if not count.isdecimal() or not 1 <= int(count) <= (KEYS if rule == "recall" else self.length):
-            most = f"1 to {KEYS} pairs" if rule == "recall" else "at least 1 symbol"
-            raise ValueError(f"task_name={self.name!r}: must be {rule}-COUNT with {most}")
-        if self.length < (least := (3 if rule == "recall" else 2) * int(count)):
+        most = {"recall": KEYS, "copy": self.length, "duplicate": _MOST_SYMBOLS}[rule]
+        if not count.isdecimal() or not 1 <= int(count) <= most:
+            of = {"recall": f"1 to {KEYS} pairs", "copy": "at least 1 symbol", "duplicate": f"1 to {most} symbols"}[
+                rule
+            ]
+            raise ValueError(f"task_name={self.name!r}: must be {rule}-COUNT with {of}")
+        least = {"recall": 3 * int(count), "copy": 2 * int(count), "duplicate": 8}[rule]
+        if self.length < least:
             raise ValueError(f"length={self.length}: {self.name} needs at least {least} tokens")
 
     @property
@@ -58,14 +66,27 @@ class ContextTask:
         return {}
 
     @property
+    def rule(self) -> str:
+        return self.name.partition("-")[0]
+
+    @property
     def count(self) -> int:
-        """The answers of a sequence."""
+        """The number in its name: the answers of a sequence, or the different symbols of ``duplicate``."""
         return int(self.name.partition("-")[2])
+
+    @property
+    def vocab_size(self) -> int:
+        return self.count + 1 if self.rule == "duplicate" else VOCAB_SIZE
 
     @property
     def chance(self) -> float:
         """The accuracy of a guess among the symbols that can be right."""
-        return 1 / (VALUES if self.name.startswith("recall") else KEYS + VALUES)
+        return 1 / {"recall": VALUES, "copy": KEYS + VALUES, "duplicate": self.count}[self.rule]
+
+    @property
+    def symbols(self) -> range:
+        """The numbers n of symbols that a sequence of ``duplicate`` may repeat."""
+        return range(self.length // 4, (self.length - 1) // 2)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -75,8 +96,10 @@ class ContextTask:
 
     def draw(self, sequences: int, rng: np.random.Generator) -> Batch:
         """``{"input_ids": [B, N], "targets": [B, N]}``, int64."""
-        rule = _recall if self.name.startswith("recall") else _copy
-        input_ids, targets = rule(sequences, self.length, self.count, rng)
+        if self.rule == "duplicate":
+            input_ids, targets = _duplicate(sequences, self.length, self.count, self.symbols, rng)
+        else:
+            input_ids, targets = {"recall": _recall, "copy": _copy}[self.rule](sequences, self.length, self.count, rng)
         return {"input_ids": torch.from_numpy(input_ids), "targets": torch.from_numpy(targets)}
 
     def held_out(self, split: str, sequences: int, batch_size: int) -> Iterator[Batch]:
@@ -88,23 +111,6 @@ class ContextTask:
             {name: rows[first : first + batch_size] for name, rows in whole.items()}
             for first in range(0, sequences, batch_size)
         )
-
-
-@dataclass(frozen=True)
-class ContextBatches:
-    """A sampler of new sequences of ``task`` at every step. Raises ValueError if a number is out of range."""
-
-    task: ContextTask
-    batch_size: int  # B
-    seed: int
-
-    def __post_init__(self) -> None:
-        check_count("batch_size", self.batch_size)
-        check_count("seed", self.seed, 0)
-
-    def batch(self, step: int) -> Batch:
-        check_count("step", step, 0)
-        return self.task.draw(self.batch_size, np.random.default_rng([self.seed, step]))
 
 
 _Made = tuple[NDArray[np.int64], NDArray[np.int64]]  # tokens [B, N], targets [B, N]
@@ -130,4 +136,16 @@ def _copy(sequences: int, length: int, symbols: int, rng: np.random.Generator) -
     tokens_BN[:, :symbols], tokens_BN[:, symbols] = drawn_BM, _SEPARATOR
     tokens_BN[:, symbols + 1 : 2 * symbols] = drawn_BM[:, :-1]
     targets_BN[:, symbols : 2 * symbols] = drawn_BM
+    return tokens_BN, targets_BN
+
+
+def _duplicate(sequences: int, length: int, symbols: int, lengths: range, rng: np.random.Generator) -> _Made:
+    n_B1 = rng.integers(lengths.start, lengths.stop, size=(sequences, 1))
+    drawn_BN = 1 + rng.integers(symbols, size=(sequences, length))
+    place_N = np.arange(length)
+    first_BN, again_BN = place_N < n_B1, (place_N > n_B1) & (place_N <= 2 * n_B1)
+    earlier_BN = np.take_along_axis(drawn_BN, np.maximum(place_N - n_B1 - 1, 0), axis=1)
+    tokens_BN = np.where(first_BN, drawn_BN, np.where(again_BN, earlier_BN, 0))  # 0 is the separator
+    asked_BN = (place_N >= n_B1 - 1) & (place_N < 2 * n_B1)
+    targets_BN = np.where(asked_BN, np.roll(tokens_BN, -1, axis=1), IGNORE)
     return tokens_BN, targets_BN

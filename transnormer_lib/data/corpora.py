@@ -1,20 +1,20 @@
-"""The text corpora by name: the embedded Wikipedia articles, WikiText-103, and texts of one's own (``own_text``).
+"""The text corpora by name: embedded Wikipedia articles and Chinese reviews, WikiText-103, and texts of one's own.
 
 ``load_text_corpus("wikipedia", "bytes")`` takes well under a second once the cache is warm.
 """
 
 from functools import lru_cache
 
-from transnormer_lib.data import own_text, wikipedia, wikitext
+from transnormer_lib.data import own_text, reviews, wikipedia, wikitext
 from transnormer_lib.data.text import TextCorpus, build_corpus
-from transnormer_lib.data.vocabulary import ByteVocabulary, Vocabulary, bpe_pieces, vocabulary_size
+from transnormer_lib.data.vocabulary import ByteVocabulary, Vocabulary, check_name, vocabulary_size
 
-CORPORA = ("wikipedia", wikitext.NAME)
+CORPORA = ("wikipedia", wikitext.NAME, reviews.NAME)
 
 
 @lru_cache(maxsize=4)
 def load_text_corpus(name: str = "wikipedia", vocabulary: str = "bytes") -> TextCorpus:
-    """The corpus ``name`` in the tokens of ``vocabulary``: ``bytes``, or ``bpe-N``, learned from train.
+    """The corpus ``name`` in the tokens of ``vocabulary``: ``bytes``, or ``bpe-N`` or ``chars-N``, learned from train.
 
     ``name`` is one of :data:`CORPORA`, the path of a text, or a data set of the Hub (``own_text``). ``wikitext-103``
     also has ``wikitext-103-words`` and ``gpt2-bpe``; its tokens are mapped files (``wikitext``).
@@ -24,9 +24,12 @@ def load_text_corpus(name: str = "wikipedia", vocabulary: str = "bytes") -> Text
     """
     if name == wikitext.NAME:
         return wikitext.load(vocabulary)
-    bpe_pieces(vocabulary)  # refuses a wrong name before the work begins
+    check_name(vocabulary)  # refuses a wrong name before the work begins
     if name not in CORPORA:
         return build_corpus(name, own_text.documents(name), vocabulary, "own text", own_text.SPLIT_RULE)
+    if name == reviews.NAME:
+        parts, fingerprint = reviews.documents()
+        return build_corpus(name, parts, vocabulary, fingerprint, reviews.SPLIT_RULE)
     articles, source = wikipedia.load_articles()
     documents = {
         split: [f"{article.title}\n\n{article.text}\n\n\n" for article in members]

@@ -5,8 +5,8 @@ A data set is named ``OWNER/NAME/CONFIG``; the same path below ``TRANSNORMER_DAT
 
 Each revision is a commit, so later changes to a repository do not change the data. The commits and the sha256 of the
 files come from public repositories that pin the same commits (for GPT-2's files, also from openai/tiktoken). No public
-pin of ``clue/clue`` was found, so its revision is ``main``: the first read records the fingerprints that later reads
-are checked against.
+pin of ``clue/clue`` and ``ylecun/mnist`` was found, so their revision is ``main``: the first read records the
+fingerprints that later reads are checked against.
 """
 
 from collections.abc import Mapping
@@ -21,10 +21,13 @@ class Column:
     """One column that is read, and its valid values."""
 
     name: str
-    kind: Literal["text", "label", "image"]  # image: a struct with a PNG or JPEG file in its field ``bytes``
+    # image, audio: a struct with a file in its field ``bytes``, PNG or JPEG, FLAC or WAV; nested: any list or struct,
+    # for the task to read
+    kind: Literal["text", "label", "image", "audio", "nested"]
     labels: tuple[int, int] | None = None  # the lowest and the highest label
     blank: bool = False  # text: a row may be empty
     size: tuple[int, int] | None = None  # image: width and height in pixels
+    optional: bool = False  # a sample may lack the column
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,11 @@ def _parquet(config: str, split: str, size: int, sha256: str | None = None, shar
     return HubFile(f"{config}/{split}-{shard:05}-of-{of:05}.parquet", size, sha256)
 
 
+def _numbered(folder: str, count: int, size: int) -> tuple[HubFile, ...]:
+    """The files that the Hub itself converts to Parquet, each of about ``size`` bytes."""
+    return tuple(HubFile(f"{folder}/{number:04}.parquet", size) for number in range(count))
+
+
 # The splits that are one Parquet file: data set, split, rows, bytes, sha256 (-: not known).
 _PARQUET = """
 wikitext-103-v1 validation 3_760 655_106 -
@@ -103,8 +111,26 @@ imdb train 25_000 20_979_968 db47d16b5c297cc0dd625e519c81319c24c9149e70e8496de54
 imdb test 25_000 20_470_363 b52e26e2f872d282ffac460bf9770b25ac6f102cda0e6ca7158df98c94e8b3da
 cifar10 train 50_000 119_705_255 8428b53a88a11ac374111006708df51469e315a22ac6d66470afd9c78d2ae883
 cifar10 test 10_000 23_940_850 841389e6f2d64f28bf17310e430aebac20ec3ba611a3c5e231dc93c645ce84de
+mnist train 60_000 15_600_000 -
+mnist test 10_000 2_600_000 -
 tnews train 53_360 3_400_000 -
 tnews validation 10_000 650_000 -
+afqmc train 34_334 2_700_000 -
+afqmc validation 4_316 340_000 -
+csl train 20_000 11_000_000 -
+csl validation 3_000 1_600_000 -
+iflytek train 12_133 7_000_000 -
+iflytek validation 2_599 1_500_000 -
+cluewsc2020 train 1_244 170_000 -
+cluewsc2020 validation 304 50_000 -
+cmnli train 391_783 48_000_000 -
+cmnli validation 12_241 1_500_000 -
+cmrc2018 train 10_142 4_700_000 -
+cmrc2018 validation 3_219 1_700_000 -
+chid train 84_709 140_000_000 -
+chid validation 3_218 5_500_000 -
+c3 train 11_869 3_500_000 -
+c3 validation 3_816 1_200_000 -
 """
 
 
@@ -154,6 +180,22 @@ def _glue(
     )
 
 
+def _clue(config: str, *columns: Column, labels: int = 0, test: Split | None = None) -> HubDataset:
+    """Rows as in the Hub's own description of the data set; ``labels`` 0: its answers are no label."""
+    label = (Column("label", "label", (0, labels - 1)),) if labels else ()
+    return HubDataset(
+        repository="clue/clue",
+        config=config,
+        revision=MOVING,
+        licence="not stated",
+        columns=(*columns, *label),
+        splits=_splits(config) | ({} if test is None else {"test": test}),
+        withheld={}
+        if test
+        else {"test": "its labels are kept by CLUE's server; Table 5 is about the validation split"},
+    )
+
+
 _ALL = (
     _wikitext("wikitext-103-v1", 155_788_327, 155_928_670),
     _wikitext("wikitext-103-raw-v1", 156_987_808, 157_088_770),
@@ -181,6 +223,31 @@ _ALL = (
         splits=_splits("cifar10", "plain_text"),
     ),
     HubDataset(
+        repository="ylecun/mnist",
+        config="mnist",
+        revision=MOVING,
+        licence="MIT, as the data set's card says",
+        columns=(Column("image", "image", size=(28, 28)), Column("label", "label", (0, 9))),
+        splits=_splits("mnist"),
+    ),
+    HubDataset(
+        repository="openslr/librispeech_asr",
+        config="clean",
+        revision="71cacbfb7e2354c4226d01e70d77d5fca3d04ba1",
+        licence="CC BY 4.0",
+        columns=(
+            Column("audio", "audio"),
+            Column("text", "text"),
+            Column("speaker_id", "label", (0, 99_999), optional=True),
+        ),
+        splits={
+            "train.100": Split(_numbered("clean/train.100", 14, 470_000_000), 28_539),
+            "validation": Split(_numbered("clean/validation", 1, 358_000_000), 2_703),
+            "test": Split(_numbered("clean/test", 1, 366_000_000), 2_620),
+        },
+        withheld={"train.360": "80 hours are wanted, as WSJ has; train.100 has 100"},
+    ),
+    HubDataset(
         repository="OpenNLPLab/lra",
         config="aan",
         revision="6cb133c44f406da743661488df9e977b87d98775",
@@ -193,16 +260,28 @@ _ALL = (
         },
         tsv=("label", "id1", "id2", "text1", "text2"),
     ),
-    HubDataset(
-        repository="clue/clue",
-        config="tnews",
-        revision=MOVING,
-        licence="not stated",
-        columns=(Column("sentence", "text"), Column("label", "label", (0, 14))),
-        splits={**_splits("tnews"), "test": Split((_parquet("tnews", "test", 650_000),), 10_000, hidden_labels=True)},
+    _clue(
+        "tnews", Column("sentence", "text"), labels=15, test=Split((_parquet("tnews", "test", 650_000),), 10_000, True)
+    ),
+    _clue("afqmc", Column("sentence1", "text"), Column("sentence2", "text"), labels=2),
+    _clue("csl", Column("keyword", "nested"), Column("abst", "text"), labels=2),
+    _clue("iflytek", Column("sentence", "text"), labels=119),
+    _clue("cluewsc2020", Column("text", "text"), Column("target", "nested"), labels=2),
+    _clue("cmnli", Column("sentence1", "text"), Column("sentence2", "text"), labels=3),
+    # No task reads these three (``clue.ABSENT``).
+    _clue("cmrc2018", Column("context", "text"), Column("question", "text"), Column("answers", "nested")),
+    _clue("chid", Column("candidates", "nested"), Column("content", "nested"), Column("answers", "nested")),
+    _clue(
+        "c3",
+        Column("context", "nested"),
+        Column("question", "text"),
+        Column("choice", "nested"),
+        Column("answer", "text"),
     ),
 )
 DATASETS: dict[str, HubDataset] = {dataset.name: dataset for dataset in _ALL}
+
+SPEECH = {"librispeech-clean-100": "openslr/librispeech_asr/clean"}  # corpora of speech by their names in parameters
 
 GPT2 = TokenizerFiles(
     repository="openai-community/gpt2",

@@ -3,6 +3,7 @@
 | task | an example | splits: train / validation / test | from |
 |---|---|---|---|
 | listops | nested operations on digits, up to 2,000 symbols; 10 results | 96,000 / 2,000 / 2,000 | generated |
+| trees-512 | the same trees with 21 to 511 symbols; 10 | the same | generated, a stand-in |
 | text | a film review, 4,000 bytes; 2 | 25,000 / the test split / 25,000 | IMDb |
 | text-holdout | the same | nine tenths of train / one tenth of it / 25,000 | IMDb |
 | retrieval | two papers, 4,000 bytes each; does one cite the other? | 147,086 / 18,090 / 17,437 | AAN |
@@ -33,6 +34,8 @@ from transnormer_lib.data.task_tables import labels_of, table_reader
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from transnormer_lib.data.listops import TreeConfig
+
 GREYS = 256
 PIXEL_IDS = GREYS + 1
 LISTOPS_IDS = 16  # pad, ten digits, four operators, the closing bracket
@@ -43,10 +46,22 @@ _SEEDS = {"train": 1, "validation": 2, "test": 3}  # of the generated splits
 _IMDB, _AAN, _CIFAR = "stanfordnlp/imdb/plain_text", "OpenNLPLab/lra/aan", "uoft-cs/cifar10/plain_text"
 
 
-def _listops(split: str, limit: int | None) -> SplitReader:
+def _listops(*window: int) -> Read:
+    """Trees longer than the first and shorter than the second length of ``window``; the arena's if it is empty."""
+
+    def read(split: str, limit: int | None) -> SplitReader:
+        from transnormer_lib.data import listops
+
+        config = listops.TreeConfig(*window)
+        return _generated(listops.__file__, partial(_trees, config), LISTOPS_COUNTS, split, limit, *window)
+
+    return read
+
+
+def _trees(config: "TreeConfig", count: int, seed: int) -> Iterator[Examples]:
     from transnormer_lib.data import listops
 
-    return _generated(listops.__file__, listops.parts, LISTOPS_COUNTS, split, limit)
+    return listops.parts(count, seed, config)
 
 
 def _pathfinder(split: str, limit: int | None) -> SplitReader:
@@ -59,12 +74,18 @@ def _pathfinder(split: str, limit: int | None) -> SplitReader:
 
 
 def _generated(
-    file: str, parts: Callable[[int, int], Iterator[Examples]], counts: dict[str, int], split: str, limit: int | None
+    file: str,
+    parts: Callable[[int, int], Iterator[Examples]],
+    counts: dict[str, int],
+    split: str,
+    limit: int | None,
+    *options: int,
 ) -> SplitReader:
-    """A split made by the code in ``file``; its identity is that code, its seed and its size."""
+    """A split made by the code in ``file``; its identity is that code, its seed, its size and the options."""
     count = min(limit or counts[split], counts[split])
     code = [cache.code_version(path) for path in (file, chunks.__file__, __file__)]
-    return SplitReader(partial(parts, count, _SEEDS[split]), cache.key(*code, _SEEDS[split], count), "generated")
+    key = cache.key(*code, _SEEDS[split], count, *options)
+    return SplitReader(partial(parts, count, _SEEDS[split]), key, "generated")
 
 
 def _digits(side: int, greys: int) -> Read:
@@ -128,7 +149,16 @@ _bytes = partial(TaskDefinition, classes=2, length=TEXT_BYTES, alphabet="bytes")
 _symbols = partial(TaskDefinition, alphabet="symbols")
 _stand_in = partial(_symbols, classes=10, source="mnist-5k", stand_in=True)
 TASKS = (
-    _symbols("listops", "ListOps", _listops, classes=10, length=2000, symbols=LISTOPS_IDS),
+    _symbols("listops", "ListOps", _listops(), classes=10, length=2000, symbols=LISTOPS_IDS),
+    _symbols(
+        "trees-512",
+        "Trees of operations on digits, 21 to 511 symbols",
+        _listops(20, 512),
+        classes=10,
+        length=512,
+        symbols=LISTOPS_IDS,
+        stand_in=True,
+    ),
     _bytes(
         "text", "Text: IMDb in bytes", _text, source=_IMDB, splits=("train", "test"), aliases={"validation": "test"}
     ),

@@ -12,6 +12,9 @@ class MaskingConfig:
     selected: float = 0.15  # share of the tokens to predict
     masked: float = 0.8  # of the selected: share replaced by the mask
     random: float = 0.1  # of the selected: share replaced by any token of the vocabulary; the rest is kept
+    # Select words, not tokens, each as a whole and with one fate for all its tokens (Cui et al. 2021). The text must
+    # know where its words begin (``TextCorpus.word_starts``); of a word that a window cuts, the part inside counts.
+    whole_words: bool = False
 
     def __post_init__(self) -> None:
         if not 0.0 < self.selected <= 1.0:

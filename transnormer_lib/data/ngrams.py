@@ -9,7 +9,8 @@ h: the k - 1 tokens before w; h': h without its first token; c(h w): count in th
 w; t(h): number of distinct tokens seen after h; V: vocabulary size. For an unseen context p_k = p_{k-1}. The weights
 follow from the counts, so nothing is tuned; p_k sums to one over the vocabulary, and no token has probability zero.
 
-Contexts cross document borders, as the training windows of the neural models do.
+Contexts cross document borders, as the training windows of the neural models do. These models read from left to right;
+``two_sided_ngrams`` has the one for masked language models.
 """
 
 from collections.abc import Sequence
@@ -26,12 +27,12 @@ Keys = NDArray[np.int64]  # an n-gram as one number, base V, the oldest token mo
 
 
 @dataclass(frozen=True)
-class _Order:
-    """Counts of the n-grams of one order k, keys sorted."""
+class Counts:
+    """How often each token w follows each context h, keys sorted. Build it with :func:`count`."""
 
-    ngrams: Keys  # [n]
+    ngrams: Keys  # [n], h V + w
     counts: NDArray[np.int64]  # [n], c(h w)
-    contexts: Keys  # [m]
+    contexts: Keys  # [m], h
     totals: NDArray[np.int64]  # [m], c(h)
     types: NDArray[np.int64]  # [m], t(h)
 
@@ -42,7 +43,7 @@ class NgramModel:
 
     order: int
     vocabulary_size: int  # V
-    orders: tuple[_Order, ...]
+    orders: tuple[Counts, ...]
 
     def log_probabilities(self, tokens: Tokens) -> NDArray[np.float64]:
         """[order, T] nats: row k - 1 holds log p_k of each token given the k - 1 tokens before it.
@@ -55,7 +56,7 @@ class NgramModel:
         rows = np.empty((self.order, tokens.size))
         for k, counts in enumerate(self.orders, start=1):
             keys = _keys(tokens, k, self.vocabulary_size)
-            p_T[k - 1 :] = _interpolated(counts, keys, p_T[k - 1 :], self.vocabulary_size)
+            p_T[k - 1 :] = witten_bell(counts, keys, p_T[k - 1 :], self.vocabulary_size)
             rows[k - 1] = np.log(p_T)
         return rows
 
@@ -78,7 +79,8 @@ def fit_ngrams(tokens: Tokens, *, order: int, vocabulary_size: int) -> NgramMode
     check_tokens(tokens, vocabulary_size)
     if tokens.size < order:
         raise ValueError(f"tokens: has {tokens.size}, must have at least order={order}")
-    return NgramModel(order, vocabulary_size, tuple(_count(tokens, k, vocabulary_size) for k in range(1, order + 1)))
+    orders = (count(_keys(tokens, k, vocabulary_size), vocabulary_size) for k in range(1, order + 1))
+    return NgramModel(order, vocabulary_size, tuple(orders))
 
 
 @dataclass(frozen=True)
@@ -118,15 +120,16 @@ def _keys(tokens: Tokens, order: int, vocabulary_size: int) -> Keys:
     return keys
 
 
-def _count(tokens: Tokens, order: int, vocabulary_size: int) -> _Order:
-    ngrams, counts = np.unique(_keys(tokens, order, vocabulary_size), return_counts=True)
+def count(keys: Keys, vocabulary_size: int) -> Counts:
+    """The counts of n-grams ``keys`` [T], T at least 1, whose last token is the predicted one."""
+    ngrams, counts = np.unique(keys, return_counts=True)
     # The n-grams are sorted, so their contexts are too, and each context is one run.
     contexts, first, types = np.unique(ngrams // vocabulary_size, return_index=True, return_counts=True)
-    return _Order(ngrams, counts, contexts, np.add.reduceat(counts, first), types)
+    return Counts(ngrams, counts, contexts, np.add.reduceat(counts, first), types)
 
 
-def _interpolated(counts: _Order, keys: Keys, lower: NDArray[np.float64], vocabulary_size: int) -> NDArray[np.float64]:
-    """p_k of each n-gram in ``keys``, from p_{k-1} of the same tokens."""
+def witten_bell(counts: Counts, keys: Keys, lower: NDArray[np.float64], vocabulary_size: int) -> NDArray[np.float64]:
+    """The recursion above: p_k of each n-gram in ``keys`` [C], from p_{k-1} of the same tokens, ``lower`` [C]."""
     seen = _look_up(counts.ngrams, counts.counts, keys)
     contexts = keys // vocabulary_size
     total = _look_up(counts.contexts, counts.totals, contexts)

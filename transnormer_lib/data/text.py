@@ -4,18 +4,21 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from transnormer_lib.checks import check_choice
-from transnormer_lib.data import cache
+from transnormer_lib.data import cache, characters
 from transnormer_lib.data.vocabulary import (
     BPEVocabulary,
     ByteVocabulary,
     Tokens,
     Vocabulary,
     bpe_pieces,
+    characters_of,
     encoder_version,
     train_bpe,
 )
@@ -40,8 +43,11 @@ class TextCorpus:
     vocabulary: Vocabulary
     tokens: Mapping[str, Tokens]  # per split, int32 [T], read-only
     counts: Mapping[str, SplitCounts]
-    fingerprint: str  # sha256, hex, over the source's bytes, the split rule, the split texts and the vocabulary
+    # sha256, hex, over the source's bytes, the split rule, the split texts, the vocabulary and the words
+    fingerprint: str
     notes: tuple[str, ...] = ()  # what differs from the published data: a sample, another vocabulary
+    # Per split [T]: whether a word begins at the token. Characters have it; {}: where words begin is not known.
+    word_starts: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def bits_per_byte(self, nats_per_token: float, split: str) -> float:
         """A causal model's loss as bits per byte of text, from the token and byte counts of the whole split.
@@ -65,7 +71,10 @@ class TextCorpus:
 def build_corpus(
     name: str, documents: Mapping[str, list[str]], vocabulary: str, source_fingerprint: str, split_rule: str
 ) -> TextCorpus:
-    """A corpus of these documents per split; a BPE vocabulary is learned on ``documents["train"]`` alone."""
+    """A corpus of these documents per split; a vocabulary is learned on ``documents["train"]`` alone.
+
+    Raises DataUnavailable for characters if their words cannot be found on this machine (``characters.segmenter``).
+    """
     digests = {split: _digest(texts) for split, texts in documents.items()}
     words = _vocabulary(vocabulary, documents["train"], digests["train"])
     tokens = {split: _encode(words, texts, digests[split]) for split, texts in documents.items()}
@@ -78,11 +87,32 @@ def build_corpus(
         )
         for split, texts in documents.items()
     }
-    identity = json.dumps([source_fingerprint, split_rule, digests, words.fingerprint], sort_keys=True)
-    return TextCorpus(name, words, tokens, counts, hashlib.sha256(identity.encode()).hexdigest())
+    parts: list[Any] = [source_fingerprint, split_rule, digests, words.fingerprint]
+    starts: dict[str, NDArray[np.bool_]] = {}
+    if isinstance(words, characters.CharacterVocabulary):
+        starts = {split: _word_starts(texts, digests[split]) for split, texts in documents.items()}
+        parts.append({split: hashlib.sha256(np.packbits(of).tobytes()).hexdigest() for split, of in starts.items()})
+    identity = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return TextCorpus(name, words, tokens, counts, identity, word_starts=starts)
+
+
+def _word_starts(texts: list[str], digest: str) -> NDArray[np.bool_]:
+    size = sum(map(len, texts))
+    key = cache.key(digest, characters.segmenter_version(), cache.code_version(characters.__file__))
+    packed = cache.cached("words", key, lambda: np.packbits(characters.word_starts(texts)).tobytes())
+    starts = np.unpackbits(np.frombuffer(packed, np.uint8), count=size).astype(np.bool_)
+    starts.flags.writeable = False
+    return starts
 
 
 def _vocabulary(name: str, train: list[str], train_digest: str) -> Vocabulary:
+    if count := characters_of(name):
+        digest = cache.key(train_digest, cache.code_version(characters.__file__))
+        signs = cache.cached(name, digest, lambda: characters.most_frequent(train, count).characters.encode())
+        learned = characters.CharacterVocabulary(signs.decode())
+        if learned.name != name:
+            raise ValueError(f"vocabulary={name!r}: the training text has only {learned.text_size - 1} characters")
+        return learned
     pieces = bpe_pieces(name)
     if pieces is None:
         return ByteVocabulary()
@@ -92,7 +122,7 @@ def _vocabulary(name: str, train: list[str], train_digest: str) -> Vocabulary:
 
 
 def _encode(vocabulary: Vocabulary, texts: list[str], text_digest: str) -> Tokens:
-    if isinstance(vocabulary, ByteVocabulary):  # faster than reading a file
+    if isinstance(vocabulary, ByteVocabulary | characters.CharacterVocabulary):  # faster than reading a file
         tokens = vocabulary.encode_all(texts)
     else:
         digest = cache.key("int32", text_digest, vocabulary.fingerprint, *encoder_version())

@@ -26,6 +26,7 @@ SPECIAL = 2  # pad and mask
 PUBLISHED_SIZES = {"wikitext-103-words": 267_744, "gpt2-bpe": 50_265}
 GPT2_PIECES = 50_257  # 256 bytes, 50,000 merges, and an end-of-text token that no text contains
 _BPE_NAME = re.compile(r"bpe-([1-9][0-9]*)")
+_CHARACTERS_NAME = re.compile(r"chars-([1-9][0-9]*)")
 _BYTES = 256
 
 
@@ -42,7 +43,7 @@ def check_tokens(tokens: NDArray[Any], size: int | None = None) -> None:
 class Vocabulary(ABC):
     """The interface of every vocabulary."""
 
-    name: str  # bytes, bpe-N, gpt2-bpe or words
+    name: str  # bytes, bpe-N, chars-N, gpt2-bpe or words
     text_size: int  # number of ids that represent text
 
     @property
@@ -203,12 +204,31 @@ def bpe_pieces(name: str) -> int | None:
         return None
     match = _BPE_NAME.fullmatch(name)
     if match is None or int(match[1]) < _BYTES:
-        raise ValueError(f"vocabulary={name!r}: must be 'bytes', or 'bpe-N' with N at least {_BYTES}")
+        raise ValueError(
+            f"vocabulary={name!r}: must be 'bytes', 'bpe-N' with N at least {_BYTES}, or 'chars-N' with N at least 2"
+        )
     return int(match[1])
+
+
+def characters_of(name: str) -> int | None:
+    """The N of ``chars-N``, the number of ids that represent text; None for any other name."""
+    match = _CHARACTERS_NAME.fullmatch(name)
+    return int(match[1]) if match and int(match[1]) > 1 else None
+
+
+def is_learned(name: str) -> bool:
+    """Whether the vocabulary ``name`` depends on the text it was learned from: byte pairs and characters do."""
+    return name.startswith("bpe-") or characters_of(name) is not None
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError for a name other than ``bytes``, ``bpe-N`` and ``chars-N``."""
+    if characters_of(name) is None:
+        bpe_pieces(name)
 
 
 def vocabulary_size(name: str) -> int:
     """``size`` of the vocabulary ``name``, without training it. Raises ValueError for an unknown name."""
     if name in PUBLISHED_SIZES:
         return PUBLISHED_SIZES[name]
-    return (bpe_pieces(name) or _BYTES) + SPECIAL
+    return (characters_of(name) or bpe_pieces(name) or _BYTES) + SPECIAL

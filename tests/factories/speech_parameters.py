@@ -1,0 +1,35 @@
+"""Parameters of the speech study whose runs take a second."""
+
+from transnormer_lib.studies.speech_ctc.runs import Parameters
+
+PARAMETERS = Parameters(
+    corpus="spoken-digits",
+    rows=("linear",),
+    seeds=(0,),
+    rates={},
+    rates_tried=(),
+    rate_seeds=(),
+    dim=16,
+    heads=2,
+    layers=1,
+    lstm_dim=8,
+    lstm_layers=2,
+    chunk_size=8,
+    buckets=0,
+    context=1,
+    length=128,
+    steps=6,
+    batch_size=4,
+    accumulate=1,
+    precision="fp32",
+    learning_rate=1e-2,
+    rule="adamw",
+    schedule="constant",
+    patience=0,
+    warmup=0,
+    clip_norm=1.0,
+    weight_decay=0.0,
+    dropout=0.0,
+    evaluations=2,
+    utterances=4,
+)
