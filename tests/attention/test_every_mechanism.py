@@ -4,11 +4,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mechanism_cases import CAUSAL, HEAD_DIM, HEADS, LiveBytes, draw, holes, make, options, padding
+from mechanism_cases import CAUSAL, HEAD_DIM, HEADS, draw, holes, make, options, padding
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from transnormer_lib.analysis.tensor_memory import peak_bytes
 from transnormer_lib.attention import AttentionBlock, about, blockwise, build, config_class, is_recurrent, names
 
 each = pytest.mark.parametrize("name", names())
@@ -358,9 +359,7 @@ def test_memory_grows_as_the_table_of_mechanisms_says(name, causal):
         shape = (1, n, 32) if isinstance(mechanism, AttentionBlock) else (1, 1, n, 32)
         count = 1 if isinstance(mechanism, AttentionBlock) else 3
         x = [torch.randn(shape, generator=torch.Generator().manual_seed(i)).requires_grad_() for i in range(count)]
-        with LiveBytes() as memory:
-            mechanism(*x).sum().backward()
-        peaks.append(memory.peak)
+        peaks.append(peak_bytes(lambda mechanism=mechanism, x=x: mechanism(*x).sum().backward()))
     least, most = _GROWTH[growth]
     assert least <= peaks[1] / peaks[0] <= most, f"{peaks[0]:,} to {peaks[1]:,} bytes"
 

@@ -296,3 +296,19 @@ def test_a_projection_is_made_without_memory_on_the_meta_device():
     with torch.device("meta"):
         assert RandomProjection((3, 20, 8), 1, orthogonal=True).omega.is_meta
         assert build("performer", {"heads": 2, "head_dim": 8}).projection.omega.is_meta
+
+
+# --- the polynomial kernel ---------------------------------------------------------------------------------
+
+
+@each_form
+@pytest.mark.parametrize("impl", ["reference", "chunked"])
+def test_the_polynomial_kernel_is_the_square_of_the_inner_product(causal, impl):
+    mechanism = make("polynomial", 0, causal=causal, impl=impl)
+    check_against_loops(mechanism, lambda h, q_i, k_j, i, j: float(q_i @ k_j) ** 2, causal, floor=1e-6)
+
+
+def test_a_query_orthogonal_to_every_key_gives_zeros():
+    q, k, v = draw("polynomial", 1, 5, 0)
+    q[..., HEAD_DIM // 2 :], k[..., : HEAD_DIM // 2] = 0.0, 0.0
+    assert (make("polynomial")(q, k, v) == 0).all()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transnormer_lib.attention import FEATURE_MAPS, feature_map
-from transnormer_lib.attention.feature_maps import slope
+from transnormer_lib.attention.feature_maps import degree_two, slope
 
 numbers = st.floats(-30, 30)
 
@@ -57,3 +57,11 @@ def test_one_plus_elu_never_falls_below_its_derivative(dtype: torch.dtype) -> No
     (slope,) = torch.autograd.grad(y.sum(), x)
     assert bool((slope <= y).all())
     assert bool((y[x > -80] > 0).all())
+
+
+@pytest.mark.parametrize("dim", [1, 2, 7])
+def test_the_features_of_degree_two_give_the_squared_inner_product_exactly(dim):
+    q, k = torch.randn(2, 30, dim, generator=torch.Generator().manual_seed(dim), dtype=torch.float64)
+    phi_q, phi_k = degree_two(q), degree_two(k)
+    assert phi_q.shape == (30, dim * (dim + 1) // 2)
+    torch.testing.assert_close(phi_q @ phi_k.mT, (q @ k.mT).square(), rtol=1e-12, atol=1e-12)

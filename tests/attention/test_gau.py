@@ -22,9 +22,10 @@ def by_the_equations(block: GAU, x: Tensor, mask: Tensor) -> Tensor:
     """One sequence [N, D], token by token: Sections 2.3 and 3 of Liu (2022), Tables 1 and 2."""
     config = block.config
     t = [F.silu(block.in_proj.weight @ token) for token in x]
+    first = 2 * DIM if config.gate else 0  # where v begins
 
     def image(h: int, i: int) -> Tensor:
-        y = block.gamma[h] * t[i][4 * DIM :]
+        y = block.gamma[h] * t[i][first + 2 * DIM :]
         y = y if block.beta is None else y + block.beta[h]
         return rotate(y, i) if config.rope else y
 
@@ -42,9 +43,12 @@ def by_the_equations(block: GAU, x: Tensor, mask: Tensor) -> Tensor:
             "relu2-ns": lambda a=squares, n=n: a / (n * S),
             "relu2-s2": lambda a=squares: a / S**2,
             "relu2-scaled": lambda a=squares, n=n: a / (a.sum() * n * S) if a.any() else a,
+            "relu2-rows": lambda a=squares: a / a.sum() if a.any() else a,
+            "mean": lambda n=n: torch.full((n,), 1 / n, dtype=x.dtype),
         }[config.normaliser]()
-        o = sum(w * t[j][2 * DIM : 4 * DIM] for w, j in zip(weights, keys, strict=True))
-        rows.append(block.out_proj.weight @ (t[i][: 2 * DIM] * o))
+        o = sum(w * t[j][first : first + 2 * DIM] for w, j in zip(weights, keys, strict=True))
+        o = o / (o.square().mean() + 1e-8).sqrt() if config.norm_after else o
+        rows.append(block.out_proj.weight @ (t[i][: 2 * DIM] * o if config.gate else o))
     return torch.stack(rows)
 
 
@@ -52,7 +56,10 @@ def by_the_equations(block: GAU, x: Tensor, mask: Tensor) -> Tensor:
 @both
 @each_normaliser
 @pytest.mark.parametrize("impl", ["reference", "chunked"])
-@pytest.mark.parametrize("fields", [{}, {"scale": False, "offset": True, "rope": False}, {"min_keys": 16}])
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"scale": False, "offset": True, "rope": False}, {"min_keys": 16}, {"gate": False}, {"norm_after": True}],
+)
 def test_both_forms_compute_the_equations(normaliser, causal, impl, fields):
     n = 19
     block = make("gau", 1, causal=causal, impl=impl, normaliser=normaliser, **fields)
@@ -87,7 +94,7 @@ def test_the_gradients_of_both_forms_agree_with_every_normaliser(normaliser):
 
 
 @both
-@pytest.mark.parametrize("normaliser", ["softmax_plus", "softmax", "relu2-scaled"])
+@pytest.mark.parametrize("normaliser", ["softmax_plus", "softmax", "relu2-scaled", "relu2-rows", "mean"])
 def test_the_rows_sum_to_one_or_where_scaled_to_one_over_ns(normaliser, causal):
     block, (x,) = make("gau", 4, causal=causal, normaliser=normaliser), draw("gau", 1, 23, 4)
     matrix = block.weights(x)
@@ -118,7 +125,18 @@ def test_a_row_without_a_positive_score_is_zero_with_finite_gradients_where_scal
     assert all(p.grad.isfinite().all() for p in (x, *block.parameters()))
 
 
-@pytest.mark.parametrize("normaliser", ["softmax_plus", "relu2-n"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_dropout_of_the_mean_leaves_out_entries_of_the_matrix(causal):
+    (x,) = draw("gau", 1, 64, 7)
+    spread = []
+    for impl in ("reference", "chunked"):
+        block = make("gau", 7, normaliser="mean", impl=impl, dropout=0.5, causal=causal).train()
+        torch.manual_seed(0)
+        spread.append(torch.stack([block(x) for _ in range(300)]).var(0).mean().item())
+    assert spread[1] == pytest.approx(spread[0], rel=0.1)
+
+
+@pytest.mark.parametrize("normaliser", ["softmax_plus", "relu2-n", "mean"])
 @pytest.mark.parametrize("impl", ["reference", "chunked"])
 def test_dropout_keeps_the_mean_of_the_matrix_in_training(normaliser, impl):
     (x,) = draw("gau", 1, 12, 7)

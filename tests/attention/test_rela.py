@@ -73,3 +73,34 @@ def test_dropout_in_blocks_is_the_same_in_both_passes():
             return attention(q, k, v)
 
     assert torch.autograd.gradcheck(o, [v], fast_mode=True)
+
+
+@pytest.mark.parametrize("variant", ["rows", "rms", "none"])
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+@pytest.mark.parametrize("impl", ["reference", "chunked"])
+def test_the_squared_variants_compute_their_formula(variant, causal, impl):
+    attention = make(variant=variant, power=2, causal=causal, impl=impl)
+    (q, k, v), mask, n = draw("rela", 1, 11, 1), holes(1, 11, 1), 11
+    o = attention(q, k, v, mask)[0].transpose(0, 1)
+    for i in (i for i in range(n) if not mask[0, i]):
+        keys = [j for j in range(i + 1 if causal else n) if not mask[0, j]]
+        rows = []
+        for h in range(H):
+            weights = [max(0.0, float(q[0, h, i] @ k[0, h, j]) / math.sqrt(D)) ** 2 for j in keys]
+            whole = sum(weights) if variant == "rows" and any(weights) else 1.0
+            rows.append(sum(w / whole * v[0, h, j] for w, j in zip(weights, keys, strict=True)))
+        z = torch.stack(rows)
+        expected = z / math.sqrt(float(z.square().mean()) + 1e-8) if variant == "rms" else z
+        torch.testing.assert_close(o[i], expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("variant", ["rows", "rms", "none"])
+def test_steps_of_the_squared_variants_compute_the_parallel_form(variant):
+    attention = make(variant=variant, power=2, causal=True)
+    q, k, v = draw("rela", 2, 9, 3)
+    _, state = attention.prefill(q[:, :, :4], k[:, :, :4], v[:, :, :4])
+    last = []
+    for i in range(4, 9):
+        o, state = attention.step(q[:, :, i], k[:, :, i], v[:, :, i], state)
+        last.append(o)
+    torch.testing.assert_close(torch.stack(last, 2), attention(q, k, v)[:, :, 4:].detach())

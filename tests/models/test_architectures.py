@@ -86,7 +86,8 @@ def test_the_released_recipe_rotates_transnormer_and_not_the_published_baselines
         "vanilla-matched",
         "linear-matched",
     }
-    assert {published(name, "decoder").rotary for name in names()} == {"none"}
+    transnormers = [name for name in names() if not name.startswith("roformer")]  # a RoFormer is rotated by name
+    assert {published(name, "decoder").rotary for name in transnormers} == {"none"}
 
 
 def test_learned_angles_are_one_set_per_layer_and_shared_by_the_heads() -> None:
@@ -164,6 +165,62 @@ def test_an_arrangement_lays_out_the_two_mechanisms(kind: str, fields: dict, exp
     assert all(p.grad is not None and p.grad.isfinite().all() for p in built.parameters())
 
 
+SIZE = {"vocab_size": 258, "max_length": 256, "dim": 64, "heads": 4, "layers": 4, "block_size": 16}
+# The options of the early layers' mechanism.
+LOCALITY = {
+    "diag/norm": {"scores": "softmax", "block_size": 16},
+    "scattered/norm": {"block_size": 16, "span": 256},
+    "window/norm": {"global_tokens": 0, "window": 16},
+}
+
+
+@pytest.mark.parametrize("name", LOCALITY)
+def test_a_control_for_locality_differs_from_t2_in_its_early_attention_alone(name: str) -> None:
+    ours, t2 = (architecture(pair, kind="decoder", **SIZE) for pair in (name, "transnormer-t2"))
+    early = ours.attention[0]
+    assert ours.attention == (early, early, "norm", "norm")
+    assert ours.attention_options == {early: LOCALITY[name], "norm": t2.attention_options["norm"]}
+    same = {"attention": t2.attention, "attention_options": t2.attention_options}
+    assert replace(ours, **same) == t2
+    assert count_parameters(ours) == count_parameters(t2)
+
+
+@pytest.mark.parametrize("name", LOCALITY)
+def test_a_control_for_locality_trains_and_sees_at_most_a_block_of_keys(name: str) -> None:
+    model = build_model(architecture(name, kind="decoder", **SIZE), seed=0)
+    ids = torch.randint(258, (2, 256), generator=torch.Generator().manual_seed(0))
+    model(ids, targets_BN=ids).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    seen = model.stack()[0].mechanisms[0].allowed(256, None, ids.device).expand(1, 1, 256, 256)[0, 0]
+    assert seen.sum(1).max() == 16
+    if name == "window/norm":
+        assert all(row.nonzero().flatten().tolist() == [*range(i - 15, i + 1)] for i, row in enumerate(seen) if i > 15)
+    else:
+        assert seen.sum(1).bincount(minlength=17).tolist() == [0] + [16] * 16  # each block's or group's i-th sees i
+
+
+def test_a_window_in_an_encoder_is_half_on_either_side() -> None:
+    model = build_model(architecture("window/norm", kind="encoder", **SIZE), seed=0)
+    seen = model.stack()[0].mechanisms[0].allowed(256, None, torch.device("cpu"))[0, 0]
+    assert seen[100].nonzero().flatten().tolist() == [*range(92, 109)]
+
+
+def test_longformer_in_a_pair_keeps_its_published_window() -> None:
+    assert not architecture("longformer/norm", kind="decoder", **SIZE).attention_options["longformer"]
+
+
+@pytest.mark.parametrize(("max_length", "span"), [(256, 256), (16, 16), (10, 16)])
+def test_scattered_blocks_are_scattered_over_the_whole_sequence(max_length: int, span: int) -> None:
+    config = architecture("scattered/norm", kind="decoder", **{**SIZE, "max_length": max_length})
+    assert build_model(config, seed=0).stack()[0].mechanisms[0].config.span == span
+
+
+def test_a_length_that_scattered_blocks_do_not_divide_is_refused() -> None:
+    config = architecture("scattered/norm", kind="decoder", **{**SIZE, "max_length": 100})
+    with pytest.raises(ValueError, match=r"^span=100: must be a multiple of block_size=16"):
+        build_model(config, seed=0)
+
+
 def test_a_parallel_layer_has_twice_the_weights_of_an_attention_layer() -> None:
     sizes = {"kind": "encoder", "feed_forward": "ffn", "hidden": 1, "norm": "layer"}
     alone, both = (published("transnormer-t2", **sizes, arrangement=name) for name in ("stages", "parallel"))  # type: ignore[arg-type]
@@ -197,3 +254,45 @@ def test_a_block_is_refused_beside_another_mechanism() -> None:
 def test_an_unknown_name_is_refused_with_the_known_ones(name: str, recipe: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         published(name, "decoder", recipe=recipe)
+
+
+GAU_PAPER = {"kind": "encoder", "max_length": 512, "dim": 768, "heads": 12}
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "vocabulary", "changed", "parameters"),
+    [
+        ("gau", 24, 12_000, {"recipe": "released"}, 96_517_632),
+        # with a gain and a bias in the norm of the embeddings: the 96,519k of the GAU paper's Table 4
+        ("gau", 24, 12_000, {"recipe": "released", "embedding_norm": "layer"}, 96_519_168),
+        ("roformer-v1", 12, 50_000, {}, 124_099_664),
+        ("roformer-v2", 12, 12_000, {}, 94_756_320),
+    ],
+)
+def test_the_models_of_the_gau_paper_have_these_parameters(name, layers, vocabulary, changed, parameters) -> None:
+    config = architecture(name, layers=layers, vocab_size=vocabulary, **GAU_PAPER, **changed)
+    assert count_parameters(config) == parameters
+
+
+def test_roformer_v2_has_neither_biases_nor_gains_below_its_head() -> None:
+    model = build_model(
+        architecture("roformer-v2", kind="encoder", vocab_size=9, max_length=8, dim=16, heads=2, layers=2), seed=0
+    )
+    assert model.head is not None
+    below = [name for name, _ in model.named_parameters() if not name.startswith("head.")]
+    assert not [name for name in below if name.endswith(("bias", "gain"))]
+    assert isinstance(model.embedding_norm, RMSNorm)
+
+
+def test_every_token_is_in_the_first_segment() -> None:
+    model = build_model(
+        architecture("roformer-v1", kind="encoder", vocab_size=9, max_length=8, dim=16, heads=2, layers=1), seed=0
+    )
+    ids = torch.arange(8)[None]
+    before = model(ids).detach()
+    with torch.no_grad():
+        model.segments.weight[1] += 1.0
+    assert torch.equal(model(ids), before)
+    with torch.no_grad():
+        model.segments.weight[0, 0] += 1.0
+    assert not torch.equal(model(ids), before)

@@ -138,3 +138,12 @@ def test_operations_of_a_classifier_equal_torchs_count(name: str, pairs: bool) -
     with FlopCounterMode(display=False) as counter:
         classifier(ids)
     assert forward_flops(model, LENGTH, head=head) == counter.get_total_flops()
+
+
+def test_a_masked_head_without_a_layer_costs_its_projection_alone() -> None:
+    dense, projection = (config("vanilla", "encoder", masked_head=head) for head in ("dense", "projection"))
+    predicted = max(round(LENGTH * 0.15), 1)
+    difference = forward_flops(dense, LENGTH, predicted_share=0.15) - forward_flops(
+        projection, LENGTH, predicted_share=0.15
+    )
+    assert difference == 2 * predicted * dense.dim**2

@@ -1,16 +1,21 @@
 """Properties of the recurrent form of a decoder and of sampling from it."""
 
 import io
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save
 
 from transnormer_lib.models.architectures import architecture, names
-from transnormer_lib.models.generation import Sampling, generate
+from transnormer_lib.models.generation import Generation, continuation, continued, generate
 from transnormer_lib.models.language_model import LanguageModel, build_model
+from transnormer_lib.models.sampling import Sampling
+from transnormer_lib.models.stepper import Stepper
 
 V = 19
 
@@ -103,6 +108,109 @@ def test_a_stop_token_ends_its_sequence_and_no_other() -> None:
         assert after.tolist() == expected
 
 
+def test_a_step_gives_every_sequences_next_id_as_it_is_made() -> None:
+    model, prompts = decoder("transnormer-t2"), [tokens(3, seed=1), tokens(6, seed=2)]
+    rows = list(Generation(model, prompts, 5, sampling=Sampling(temperature=0.0)))
+    whole = [made.tolist() for made in generate(model, prompts, 5, sampling=Sampling(temperature=0.0))]
+    assert [row[0] for row in rows] == [*whole[0], None, None, None]
+    assert [row[1] for row in rows] == [None, None, None, *whole[1]]
+
+
+def test_the_first_step_is_there_before_the_second_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    generation = Generation(decoder("linear"), [tokens(3)], 5)
+    monkeypatch.setattr(Stepper, "step", lambda *_: pytest.fail("the model stepped on"))
+    assert isinstance(next(generation)[0], int)
+
+
+@pytest.mark.parametrize("name", ["vanilla", "linear", "transnormer-t2"])
+def test_the_parallel_form_makes_the_same_texts(name: str) -> None:
+    model, prompts, seeds = decoder(name), [tokens(3, seed=1), tokens(6, seed=2)], (torch.Generator() for _ in "ab")
+    recurrent, parallel = (
+        generate(model, prompts, 12, generator=one.manual_seed(3), form=form)
+        for form, one in zip(("recurrent", "parallel"), seeds, strict=True)
+    )
+    assert all(torch.equal(x, y) for x, y in zip(recurrent, parallel, strict=True))
+
+
+def test_a_mechanism_without_a_recurrent_form_needs_the_parallel_one() -> None:
+    model, prompts = decoder("reformer"), [tokens(3)]
+    with pytest.raises(ValueError, match=r"form='recurrent': 'reformer' has no recurrent form; use form='parallel'"):
+        generate(model, prompts, 2)
+    assert len(generate(model, prompts, 5, form="parallel")[0]) == 5
+
+
+def test_a_sequence_of_several_stop_tokens_ends_where_it_is_complete() -> None:
+    model, prompts = decoder("transnormer-t2"), [tokens(4, seed=1), tokens(6, seed=2)]
+    free = [made.tolist() for made in generate(model, prompts, 20, generator=torch.Generator().manual_seed(0))]
+    stop = free[0][8:11]
+    stopped = generate(model, prompts, 20, stop=[stop], generator=torch.Generator().manual_seed(0))
+    for before, after in zip(free, stopped, strict=True):
+        ends = [n + 3 for n in range(len(before) - 2) if before[n : n + 3] == stop]
+        assert after.tolist() == before[: min(ends, default=None)]
+
+
+def test_a_stop_in_the_prompt_ends_nothing() -> None:
+    model, prompt = decoder("linear"), torch.tensor([5, 6])
+    made = generate(model, [prompt], 12, sampling=Sampling(temperature=0.0))[0].tolist()
+    assert generate(model, [prompt], 12, sampling=Sampling(temperature=0.0), stop=[[5, 6, made[0]]])[0].tolist() == made
+
+
+@pytest.mark.parametrize("form", ["recurrent", "parallel"])
+@pytest.mark.parametrize("name", ["vanilla", "linear", "transnormer-t1", "transnormer-t2", "gau"])
+@pytest.mark.parametrize("steps", [0, 1, 9])
+def test_a_saved_generation_goes_on_with_the_same_numbers(name: str, form: str, steps: int, tmp_path: Path) -> None:
+    model, prompts = decoder(name).float(), [tokens(3, seed=1), tokens(7, seed=2)]
+    options = {"sampling": Sampling(0.9, 15, 0.97), "stop": [(1, 2), 3], "form": form}
+    whole = Generation(model, prompts, 15, generator=torch.Generator().manual_seed(0), **options)
+    stopped = Generation(model, prompts, 15, generator=torch.Generator().manual_seed(0), **options)
+    for _ in range(steps):
+        next(stopped)
+    stopped.save(tmp_path / "state.safetensors")
+    for _ in stopped:  # the file holds its own memory
+        pass
+    resumed = Generation.load(tmp_path / "state.safetensors", decoder(name).float())
+    assert resumed.made == [made[: len(again)] for made, again in zip(stopped.made, resumed.made, strict=True)]
+    rows, logits = list(whole), whole._logits_BV
+    assert list(resumed) == rows[steps:]
+    assert torch.equal(resumed._logits_BV, logits)
+    assert resumed.made == whole.made
+
+
+def test_a_saved_generation_belongs_to_its_model_and_its_weights(tmp_path: Path) -> None:
+    model, path = decoder("linear"), tmp_path / "state.safetensors"
+    Generation(model, [tokens(3)], 5).save(path)
+    for other in (decoder("transnormer-t2"), decoder("linear", norm_placement="post"), decoder("linear").float()):
+        with pytest.raises(ValueError, match="was saved with another model, or with other weights"):
+            Generation.load(path, other)
+    with torch.no_grad():
+        model.embedding.weight[0, 0] += 1e-9
+    with pytest.raises(ValueError, match="was saved with another model, or with other weights"):
+        Generation.load(path, model)
+
+
+@pytest.mark.parametrize("content", [b"", b"not safetensors at all", save({"x": torch.zeros(1)})])
+def test_a_file_that_is_no_saved_generation_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "state.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="is no saved generation"):
+        Generation.load(path, decoder("linear"))
+
+
+def test_without_a_generator_torchs_own_seed_decides() -> None:
+    model, prompt = decoder("linear"), [tokens(4)]
+    made = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        made.append(generate(model, prompt, 20)[0].tolist())
+    assert made[0] == made[1] != made[2]
+
+
+@pytest.mark.parametrize("stop", [[()], [V], [(1, -1)]], ids=["empty", "outside", "negative"])
+def test_a_bad_stop_is_refused_with_the_rule(stop: Any) -> None:
+    with pytest.raises(ValueError, match=r"stop=.*: each must hold at least one id, all in \[0, 19\)"):
+        generate(decoder("linear"), [tokens(3)], 2, stop=stop)
+
+
 logit_rows = st.lists(st.floats(-8, 8), min_size=V, max_size=V)
 
 
@@ -176,3 +284,60 @@ def test_an_encoder_does_not_run_as_a_recurrence() -> None:
     config = architecture("vanilla", kind="encoder", vocab_size=V, max_length=8, dim=16, heads=2, layers=2)
     with pytest.raises(ValueError, match="kind='encoder': only a decoder"):
         build_model(config, seed=0).prefill(tokens(1, 4))
+
+
+def test_a_text_longer_than_the_model_goes_on_from_its_end() -> None:
+    model, prompts = decoder("linear"), list(tokens(2, 5))
+    made = continued(model, prompts, 90, Sampling(temperature=0.0))
+    assert [len(ids) for ids in made] == [90, 90]
+    first = generate(model, prompts, 36, sampling=Sampling(temperature=0.0))
+    assert all(torch.equal(ids[:36], start) for ids, start in zip(made, first, strict=True))
+    second = generate(model, [ids[31:36] for ids in made], 36, sampling=Sampling(temperature=0.0))
+    assert all(torch.equal(ids[36:72], next_) for ids, next_ in zip(made, second, strict=True))
+    assert continued(model, prompts, 0)[0].tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("lengths", "count", "message"),
+    [
+        ([3, 6], 2, r"prompts: have lengths \[3, 6\], must all have the same"),
+        ([], 2, r"prompts=\[\]: needs at least one prompt"),
+        ([3], -5, "tokens=-5: must be a whole number of at least 0"),
+    ],
+    ids=["lengths", "none", "count"],
+)
+def test_a_continuation_refuses_before_its_first_step(lengths: list[int], count: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        continuation(decoder("linear"), [tokens(length) for length in lengths], count)
+
+
+def test_numbers_of_numpy_and_prompts_in_one_tensor_are_read(tmp_path: Path) -> None:
+    model, prompts = decoder("linear"), tokens(2, 5)
+    plain = Generation(model, list(prompts), 8, stop=[3, [4, 5]], generator=torch.Generator().manual_seed(0))
+    other = Generation(
+        model, prompts, 8, stop=[np.int64(3), [np.int64(4), 5]], generator=torch.Generator().manual_seed(0)
+    )
+    other.save(tmp_path / "saved")
+    assert list(other) == list(plain)
+    assert other.stop == plain.stop == ((3,), (4, 5))
+
+
+def test_a_prompt_that_holds_no_integers_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"prompts\[0\].dtype=torch.float32: must be int64 or int32"):
+        generate(decoder("linear"), [torch.zeros(3)], 2)
+
+
+def test_a_generation_saved_on_another_kind_of_device_is_refused_in_one_line(tmp_path: Path) -> None:
+    model, path = decoder("linear"), tmp_path / "saved"
+    Generation(model, [tokens(5)], 8).save(path)
+    content = path.read_bytes()
+    changed = content.replace(b'"device":"cpu"', b'"device":"gpu"')
+    assert changed != content
+    path.write_bytes(changed)
+    with pytest.raises(ValueError, match="was saved on 'gpu', whose random numbers 'cpu' does not make"):
+        Generation.load(path, model)
+
+
+def test_the_smallest_temperature_takes_the_likeliest_token() -> None:
+    logits = torch.tensor([[1.0, 5.0, -3.0]])
+    assert Sampling(temperature=1e-300).probabilities(logits).tolist() == [[0.0, 1.0, 0.0]]

@@ -159,3 +159,20 @@ def test_a_width_gives_the_parameters_asked_for() -> None:
 def test_a_model_without_feed_forward_parts_has_no_width() -> None:
     with pytest.raises(ValueError, match="attention='flash': these layers have no FFN or GLU"):
         width_for(published("flash", "encoder"), 1e8)
+
+
+def test_positions_beside_the_embedding_are_the_second_half_of_the_input() -> None:
+    model = build_model(small("linear", positions="beside", tied=False), seed=0)
+    ids = tokens(2, 9)
+    x_BND = model.embed(ids)
+    assert model.embedding.weight.shape == (19, 8)
+    torch.testing.assert_close(x_BND[..., :8], model.embedding(ids) * 8**0.5)
+    torch.testing.assert_close(x_BND[..., 8:], model.embed(ids.flip(0))[..., 8:])
+    angles = x_BND[0, :, 8:].square().unflatten(-1, (2, 4)).sum(1)  # sin² + cos²
+    torch.testing.assert_close(angles, torch.ones_like(angles))
+
+
+@pytest.mark.parametrize("fields", [{"tied": True}, {"tied": False, "dim": 18}], ids=["tied", "width"])
+def test_positions_beside_a_tied_or_odd_embedding_are_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"positions='beside': needs dim=1[68] divisible by 4, and tied=False"):
+        replace(small("linear"), positions="beside", **fields)  # type: ignore[arg-type]

@@ -47,8 +47,9 @@ from transnormer_lib.attention.multihead import MultiHeadAttention
 from transnormer_lib.attention.norm import NormAttention, NormConfig, magnitude_weights
 from transnormer_lib.attention.norms import LayerNorm, RMSNorm, ScaleNorm, build_norm, layer_norm, rms_norm
 from transnormer_lib.attention.nystromformer import Nystromformer, NystromformerConfig
-from transnormer_lib.attention.parallel import ParallelAttention
+from transnormer_lib.attention.parallel import ParallelAttention, joined
 from transnormer_lib.attention.performer import PerformerAttention, PerformerConfig
+from transnormer_lib.attention.polynomial import PolynomialAttention, PolynomialConfig
 from transnormer_lib.attention.recurrent import State
 from transnormer_lib.attention.reformer import ReformerAttention, ReformerConfig
 from transnormer_lib.attention.registry import (
@@ -66,5 +67,6 @@ from transnormer_lib.attention.registry import (
 from transnormer_lib.attention.rela import ReLAConfig, ReLAttention
 from transnormer_lib.attention.rfa import RFAAttention, RFAConfig
 from transnormer_lib.attention.rotary import Rotary
+from transnormer_lib.attention.scattered import ScatteredAttention, ScatteredConfig
 from transnormer_lib.attention.skyformer import Kernelized, KernelizedConfig, Skyformer, SkyformerConfig
 from transnormer_lib.attention.softmax import SoftmaxAttention, SoftmaxConfig, masked_softmax

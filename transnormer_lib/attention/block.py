@@ -90,6 +90,10 @@ class AttentionBlock(Mechanism):
         y, after = self.recurrence(x_BD, state, position)
         return y, at_position(after, position + 1)
 
+    def fixed_step(self, x_BD: Tensor, state: State, position: Tensor) -> Tensor:
+        """As ``MultiHeadAttention.fixed_step``; no block has one so far."""
+        raise ValueError(f"name={self.name!r}: has no step of fixed shape, which a CUDA graph needs")
+
     def _without_padding(self, x: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """x, checked, with zeros on padding: a weight of zero would not silence a NaN."""
         self._check(x, 3)

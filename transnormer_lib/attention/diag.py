@@ -9,6 +9,7 @@ softmax; here they never enter it.
 Shapes: B batch, H heads, N length, D head_dim, W tokens per block, G blocks.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,7 +20,7 @@ from torch import Tensor
 from transnormer_lib.attention import triton_forms
 from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.norm import magnitude_weights
-from transnormer_lib.attention.norms import RMSNorm, over_embedding, widen
+from transnormer_lib.attention.norms import RMSNorm, inverse_rms, over_embedding, widen
 from transnormer_lib.attention.recurrent import State, StateShapes
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import masked_softmax
@@ -153,6 +154,48 @@ class DiagAttention(Attention):
         seen = slice(slot + 1)  # later slots still hold the previous block
         t = self.dropout(self._matrix(q, keys[:, :, seen], None)) @ values[:, :, seen]
         return self.finish(t), {"keys": keys, "values": values}
+
+    def fixed_recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: Tensor) -> Tensor:
+        q, k, v = widen(q), widen(k), widen(v)
+        q, k = self.rotated(q, k, start=position, period=self.config.block_size)
+        slot, slots = position % self.config.block_size, torch.arange(self.config.block_size, device=q.device)
+        for name, x in (("keys", k), ("values", v)):
+            state[name].index_copy_(2, slot[None], x)
+        return self.finish(self._matrix(q, state["keys"], slots <= slot) @ state["values"])
+
+    def bound(self, qkv_3BHD: Tensor, o_BHD: Tensor, state: State) -> Callable[[int], None]:
+        if self.rotary is not None or widen(qkv_3BHD) is not qkv_3BHD:
+            return super().bound(qkv_3BHD, o_BHD, state)
+        (q, k, v), w, o = qkv_3BHD, self.config.block_size, o_BHD.flatten(0, 1)[:, None]
+        keys, values = (state[name].flatten(0, 1) for name in ("keys", "values"))  # views
+        q_row, scores = q.new_empty(o.shape), keys.new_empty(w, len(keys))
+        views: dict[int, tuple[Tensor, ...]] = {}
+
+        def views_of(slot: int) -> tuple[Tensor, ...]:
+            seen, places = slice(slot + 1), (state[name][:, :, slot] for name in ("keys", "values"))
+            row = scores.view(-1)[: len(keys) * (slot + 1)].view(len(keys), 1, slot + 1)
+            return (*places, keys[:, seen].mT, values[:, seen], row)
+
+        def step(position: int) -> None:
+            slot = position % w
+            if slot not in views:
+                views[slot] = views_of(slot)
+            key, value, seen_keys, seen_values, row = views[slot]
+            key.copy_(k)
+            value.copy_(v)
+            torch.mul(q, scale, out=q_heads)
+            torch.bmm(q_row, seen_keys, out=row)
+            if softmax:
+                torch.softmax(row, -1, out=row)
+            else:
+                row.relu_()
+            torch.bmm(row, seen_values, out=o)
+            if norm is not None:
+                whole.mul_(inverse_rms(whole, norm.eps, norm.eps_placement))
+
+        norm, whole = self.norm, o_BHD.flatten(1)  # a view
+        softmax, scale, q_heads = self.config.scores == "softmax", self.config.head_dim**-0.5, q_row.view(q.shape)
+        return step
 
     def head_flops(self, length: int) -> int:
         w = self.config.block_size

@@ -2,8 +2,10 @@
 
 The similarity of Eq. 6 of "The Devil in Linear Transformer" is s_ij = φ(q_i)·φ(k_j). Configs name φ ``elu``
 (TransNormer T1, signed), ``1+elu`` (TransNormer T2 and the 1+elu baseline, positive), ``relu`` or ``identity``.
+:func:`degree_two` is not elementwise; the mechanism ``polynomial`` uses it.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +47,25 @@ def one_plus_elu(x: Tensor) -> Tensor:
     return _OnePlusElu.apply(x) if torch.is_grad_enabled() else _OnePlusElu.forward(x)
 
 
+def degree_two(x: Tensor) -> Tensor:
+    """All products x_a x_b with a ≤ b, those with a < b times √2: [..., D] to [..., D(D + 1)/2].
+
+    Exact features of the polynomial kernel of degree 2: degree_two(q) · degree_two(k) = (q · k)².
+    """
+    a, b = torch.triu_indices(x.shape[-1], x.shape[-1], device=x.device)
+    twice = torch.where(a == b, x.new_ones(()), x.new_full((), math.sqrt(2.0)))
+    return x[..., a] * x[..., b] * twice
+
+
 FEATURE_MAPS: dict[str, FeatureMap] = {"elu": F.elu, "1+elu": one_plus_elu, "relu": F.relu, "identity": lambda x: x}
+
+
+def write_features(name: str, x: Tensor, out: Tensor) -> None:
+    """φ(x) into ``out`` for the feature map called ``name``, without a gradient, in few operations."""
+    if name == "1+elu":
+        torch.clamp(x, max=0.0, out=out).exp_().add_(x.relu())
+    else:
+        out.copy_(FEATURE_MAPS[name](x))
 
 
 def slope(name: str, phi_x: Tensor) -> Tensor | None:

@@ -60,9 +60,10 @@ class GatedBlock(AttentionBlock):
     config: GatedConfig
     images: ClassVar[int] = 2  # how many affine images of z it takes
 
-    def __init__(self, config: GatedConfig, bias: bool, offset: bool, dropout: float = 0.0) -> None:
+    def __init__(self, config: GatedConfig, bias: bool, offset: bool, dropout: float = 0.0, gated: bool = True) -> None:
         super().__init__(config)
-        self.in_proj = nn.Linear(config.dim, 2 * config.e + config.s, bias)
+        self.gated = gated  # False: no u, for comparison
+        self.in_proj = nn.Linear(config.dim, (1 + gated) * config.e + config.s, bias)
         self.out_proj = nn.Linear(config.e, config.dim, bias)
         self.gamma = nn.Parameter(torch.empty(self.images, config.s))
         self.beta = nn.Parameter(torch.empty(self.images, config.s)) if offset else None
@@ -86,6 +87,10 @@ class GatedBlock(AttentionBlock):
         """A v [B, N, e], the fast form; v is zero on padding."""
         raise NotImplementedError
 
+    def finish(self, u: Tensor | None, o_BNE: Tensor) -> Tensor:
+        """u ⊙ o [B, N, e], what the output projection reads."""
+        return o_BNE if u is None else u * o_BNE
+
     def cache(self) -> StateShapes:
         """The names and the shapes beyond [B] of what is remembered between tokens."""
         raise NotImplementedError
@@ -102,8 +107,8 @@ class GatedBlock(AttentionBlock):
 
     def project(
         self, x_BND: Tensor, key_padding_mask: Tensor | None, start: int = 0, before_B1H: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Images]:
-        """(u, v [B, N, e], the rotated images of z) in the wide dtype; v is zero on padding.
+    ) -> tuple[Tensor | None, Tensor, Images]:
+        """(u, v [B, N, e], the rotated images of z) in the wide dtype; v is zero on padding, u None without a gate.
 
         ``before`` is the half that a token shift moves in from the token before the first; None if there is none.
         """
@@ -114,7 +119,7 @@ class GatedBlock(AttentionBlock):
         t = self.in_proj(x_BND)
         with without_autocast(t.device.type):
             e, s = self.config.e, self.config.s
-            u, v, z = F.silu(widen(t)).split([e, e, s], dim=-1)
+            *gate, v, z = F.silu(widen(t)).split([e] * (1 + self.gated) + [s], dim=-1)
             if key_padding_mask is not None:
                 v = v.masked_fill(key_padding_mask[..., None], 0.0)
             images = z * widen(self.gamma)[:, None, None]
@@ -122,7 +127,7 @@ class GatedBlock(AttentionBlock):
                 images = images + widen(self.beta)[:, None, None]
             if self.rotary is not None:
                 (images,) = self.rotary(images, start=start)
-            return u, v, images.unbind(0)
+            return gate[0] if gate else None, v, images.unbind(0)
 
     def branch(self, x_BND: Tensor, key_padding_mask: Tensor | None, reference: bool) -> tuple[Tensor, Tensor | None]:
         n, matrix = x_BND.shape[1], None
@@ -134,7 +139,7 @@ class GatedBlock(AttentionBlock):
                 o = self.dropout(matrix) @ v
             else:
                 o = self.mix(images, v, key_padding_mask)
-            gated = (u * o).to(x_BND.dtype)
+            gated = self.finish(u, o).to(x_BND.dtype)
         return self.out_proj(gated), None if matrix is None else matrix[:, None]
 
     def allowed(self, n: int, key_padding_mask: Tensor | None, device: torch.device) -> Tensor:
@@ -165,7 +170,7 @@ class GatedBlock(AttentionBlock):
         u, v, images = self.project(x_BD[:, None], None, position, before)
         with without_autocast(x_BD.device.type):
             o, after = self.mix_one(images, v, state, position)
-            gated = (u * o).to(x_BD.dtype)
+            gated = self.finish(u, o).to(x_BD.dtype)
         return self.out_proj(gated)[:, 0], self._with_last(after, x_BD[:, None])
 
     def _with_last(self, state: State, x_BND: Tensor) -> State:

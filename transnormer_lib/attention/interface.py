@@ -11,12 +11,14 @@ may override
 - ``shown_weights``, what ``weights`` returns if the matrix itself is not a set of weights;
 - ``allowed``, the keys a query may see, beyond causality and padding;
 - ``reset_parameters``, which draws its weights and random buffers from the given generator alone;
+- ``bound``, the recurrence on fixed memory, and ``fixed_recurrence``, with the position on the device as well;
 - ``kernel``, a Triton kernel for ``kernel_devices``, which ``impl="auto"`` prefers, and ``kernel_refusal``, what it
   cannot do. A kernel gets q, k and v as they came, and handles rotation, dropout and padding itself.
 """
 
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Literal
@@ -158,6 +160,27 @@ class Attention(Mechanism):
         """(o [B, H, 1, D] of the next token, the state after it), for its q, k, v [B, H, 1, D]."""
         raise NotImplementedError
 
+    def bound(self, qkv_3BHD: Tensor, o_BHD: Tensor, state: State) -> Callable[[int], None]:
+        """``recurrence`` on fixed memory: a call with the token's position reads q, k, v, writes o, updates ``state``.
+
+        A mechanism overrides it where single calls cost more than their arithmetic. ``norm_after`` is not applied.
+        """
+        q, k, v = qkv_3BHD.unsqueeze(3)
+
+        def step(position: int) -> None:
+            o, after = self.recurrence(q, k, v, state, position)
+            o_BHD.copy_(o[:, :, 0])
+            state.update(after)
+
+        return step
+
+    def fixed_recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: Tensor) -> Tensor:
+        """``recurrence`` whose shapes and memory do not depend on the position, so that a CUDA graph can replay it.
+
+        ``position`` is an int64 scalar on q's device. ``state`` is updated in place; a cache has room for all tokens.
+        """
+        raise ValueError(f"name={self.name!r}: has no step of fixed shape, which a CUDA graph needs")
+
     def head_flops(self, length: int) -> int:
         """``flops`` of one head: two products of N × N × D unless overridden."""
         return 4 * length * length * self.config.head_dim
@@ -194,13 +217,13 @@ class Attention(Mechanism):
         impl = self.resolve_impl(q.device, q.dtype)
         with without_autocast(q.device.type):
             if impl == "triton":
-                return self._normed(self.kernel(q, k, v, key_padding_mask))
+                return self.normed(self.kernel(q, k, v, key_padding_mask))
             q, k, v = _without_padding(q, k, v, key_padding_mask)
             if impl == "chunked":
-                return self._normed(self.chunked(q, k, v, key_padding_mask)).to(q.dtype)
-            return self._normed(self.reference(q, k, v, key_padding_mask)[0]).to(q.dtype)
+                return self.normed(self.chunked(q, k, v, key_padding_mask)).to(q.dtype)
+            return self.normed(self.reference(q, k, v, key_padding_mask)[0]).to(q.dtype)
 
-    def _normed(self, o: Tensor) -> Tensor:
+    def normed(self, o: Tensor) -> Tensor:
         """The output o_BHND after ``norm_after``."""
         if self.norm_after is None:
             return o
@@ -243,7 +266,7 @@ class Attention(Mechanism):
         position = int(state["position"])
         with without_autocast(q_BHD.device.type):
             o_BH1D, after = self.recurrence(q_BHD[:, :, None], k_BHD[:, :, None], v_BHD[:, :, None], state, position)
-            o_BH1D = self._normed(o_BH1D)
+            o_BH1D = self.normed(o_BH1D)
         return o_BH1D[:, :, 0].to(q_BHD.dtype), recurrent.at_position(after, position + 1)
 
     def flops(self, length: int) -> int:
@@ -260,7 +283,7 @@ class Attention(Mechanism):
         q, k = self.rotated(widen(q), widen(k), start=start)
         return q, k, widen(v)
 
-    def rotated(self, *tensors: Tensor, start: int = 0, period: int = 0) -> tuple[Tensor, ...]:
+    def rotated(self, *tensors: Tensor, start: int | Tensor = 0, period: int = 0) -> tuple[Tensor, ...]:
         """Tensors [..., N, D] rotated to their positions if the config asks for it; see ``rotary.Rotary``."""
         return tensors if self.rotary is None else self.rotary(*tensors, start=start, period=period)
 

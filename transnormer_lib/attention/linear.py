@@ -9,6 +9,7 @@ denominator uses the unrotated ones (Su et al., 2021, Eq. 19).
 Shapes: B batch, H heads, N length, D head_dim.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from torch import Tensor
 from transnormer_lib.attention import triton_forms
 from transnormer_lib.attention.blockwise import Product, operand_dtype
 from transnormer_lib.attention.chunked import causal_attention, product_and_normaliser, product_flops
-from transnormer_lib.attention.feature_maps import feature_map
+from transnormer_lib.attention.feature_maps import feature_map, write_features
 from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.recurrent import State, StateShapes
@@ -109,7 +110,7 @@ class UnscaledLinearAttention(Attention):
         (phi_k,) = self.rotated(feature_map(self.config.phi)(widen(k)))
         return {"kv": phi_k.mT @ widen(v)}
 
-    def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
+    def recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int | Tensor) -> tuple[Tensor, State]:
         if self.resolve_impl(q.device, q.dtype) == "triton":
             from transnormer_kernels import norm_attention_step
 
@@ -119,16 +120,57 @@ class UnscaledLinearAttention(Attention):
             return self.after_kernel(o[:, :, None]), state
         return self.eager_step(q, k, v, state, position)
 
-    def eager_step(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
+    def fixed_recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: Tensor) -> Tensor:
+        return self.recurrence(q, k, v, state, position)[0]
+
+    def eager_step(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int | Tensor) -> tuple[Tensor, State]:
         phi_q, phi_k = self.rotated(*self.features(q, k), start=position)
         kv = state["kv"].addcmul_(phi_k.mT, widen(v))
         return self.finish(phi_q @ kv), {"kv": kv}
+
+    def bound(self, qkv_3BHD: Tensor, o_BHD: Tensor, state: State) -> Callable[[int], None]:
+        fixed = self._fixed(qkv_3BHD, o_BHD, state)
+        if fixed is None:
+            return super().bound(qkv_3BHD, o_BHD, state)
+
+        def step(position: int) -> None:
+            fixed.add_token()
+            fixed.read()
+
+        return step
+
+    def _fixed(self, qkv_3BHD: Tensor, o_BHD: Tensor, state: State) -> "_Fixed | None":
+        """The tensors of a step in PyTorch; None where a kernel runs, or where a step does more than this."""
+        plain = self.rotary is None and widen(qkv_3BHD) is qkv_3BHD
+        if not plain or self.resolve_impl(o_BHD.device, o_BHD.dtype) == "triton":
+            return None
+        return _Fixed(self.config.phi, qkv_3BHD, o_BHD, state)
 
     def head_flops(self, length: int) -> int:
         # A denominator is one more column of values; causal or rotated, it is sums and elementwise products.
         denominator = self.kernel_norm == "denominator" and self.rotary is None and not self.config.causal
         chunk_size = self.config.chunk_size if self.config.causal else None
         return product_flops(length, self.config.head_dim, self.config.head_dim + denominator, chunk_size)
+
+
+class _Fixed:
+    """The fixed tensors of a step, one view each, because making a view costs as much as a small sum."""
+
+    def __init__(self, phi: str, qkv_3BHD: Tensor, o_BHD: Tensor, state: State) -> None:
+        _, b, h, d = qkv_3BHD.shape
+        self.phi, self.qk, self.kv, self.v = phi, qkv_3BHD[:2], state["kv"], qkv_3BHD[2][:, :, None]
+        self.phi_qk = qkv_3BHD.new_empty(2, b, h, d)
+        self.phi_q, self.phi_k = self.phi_qk[0].view(b * h, 1, d), self.phi_qk[1]
+        self.column, self.matrices, self.o = self.phi_k[..., None], self.kv.view(b * h, d, d), o_BHD.view(b * h, 1, d)
+
+    def add_token(self) -> None:
+        """φ(q), φ(k), and φ(k) v^T added to the state."""
+        write_features(self.phi, self.qk, self.phi_qk)
+        self.kv.addcmul_(self.column, self.v)
+
+    def read(self) -> None:
+        """o = φ(q)^T times the state."""
+        torch.bmm(self.phi_q, self.matrices, out=self.o)
 
 
 @dataclass(frozen=True)
@@ -198,10 +240,26 @@ class LinearAttention(UnscaledLinearAttention):
     def state_after(self, k: Tensor, v: Tensor) -> State:
         return {**super().state_after(k, v), "z": feature_map(self.config.phi)(widen(k)).sum(-2)}
 
-    def eager_step(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int) -> tuple[Tensor, State]:
+    def eager_step(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: int | Tensor) -> tuple[Tensor, State]:
         phi_q, phi_k = self.features(q, k)
         z_BHD = state["z"].add_(phi_k[:, :, 0])
         delta = (phi_q @ z_BHD[..., None]).clamp(min=self.config.denominator_floor)
         phi_q, phi_k = self.rotated(phi_q, phi_k, start=position)
         kv = state["kv"].addcmul_(phi_k.mT, widen(v))
         return phi_q @ kv / delta, {"kv": kv, "z": z_BHD}
+
+    def bound(self, qkv_3BHD: Tensor, o_BHD: Tensor, state: State) -> Callable[[int], None]:
+        fixed = self._fixed(qkv_3BHD, o_BHD, state)
+        if fixed is None:
+            return super().bound(qkv_3BHD, o_BHD, state)
+        z, floor = state["z"], self.config.denominator_floor
+        z_column, delta = z.view(-1, z.shape[-1], 1), z.new_empty(z.shape[0] * z.shape[1], 1, 1)
+
+        def step(position: int) -> None:
+            fixed.add_token()
+            z.add_(fixed.phi_k)
+            torch.bmm(fixed.phi_q, z_column, out=delta).clamp_(min=floor)
+            fixed.read()
+            fixed.o.div_(delta)
+
+        return step

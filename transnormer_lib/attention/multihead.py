@@ -72,3 +72,9 @@ class MultiHeadAttention(nn.Module):
         q_BHD, k_BHD, v_BHD = (x[:, :, 0] for x in self._heads(x_BD[:, None]))
         o_BHD, state = self.attention.step(q_BHD, k_BHD, v_BHD, state)
         return self.out_proj(o_BHD.flatten(1)), state
+
+    @torch.no_grad()
+    def fixed_step(self, x_BD: Tensor, state: State, position: Tensor) -> Tensor:
+        """y [B, dim] of the next token, as ``Attention.fixed_recurrence``; updates ``state`` in place."""
+        o_BH1D = self.attention.fixed_recurrence(*self._heads(x_BD[:, None]), state, position)
+        return self.out_proj(self.attention.normed(o_BH1D)[:, :, 0].flatten(1).to(x_BD.dtype))

@@ -7,6 +7,7 @@ embedding of H·D numbers (OpenNLPLab/fairseq-evo@38fa81f), and so does the defa
 Shapes: B batch, H heads, N length, D head_dim.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -15,8 +16,10 @@ from torch import Tensor
 
 from transnormer_lib.attention.blockwise import Product
 from transnormer_lib.attention.chunked import causal_attention
+from transnormer_lib.attention.interface import Attention
 from transnormer_lib.attention.linear import UnscaledLinearAttention, UnscaledLinearConfig
-from transnormer_lib.attention.norms import NormName, RMSNorm, build_norm, check_norm, over_embedding
+from transnormer_lib.attention.norms import NormName, RMSNorm, build_norm, check_norm, inverse_rms, over_embedding
+from transnormer_lib.attention.recurrent import State
 from transnormer_lib.attention.registry import register
 from transnormer_lib.choices import EpsPlacement
 
@@ -82,6 +85,19 @@ class NormAttention(UnscaledLinearAttention):
 
     def finish(self, t: Tensor) -> Tensor:
         return self.norm(t) if self.config.norm_over == "head" else over_embedding(self.norm, t)
+
+    def bound(self, qkv_3BHD: Tensor, o_BHD: Tensor, state: State) -> Callable[[int], None]:
+        product, config = self._fixed(qkv_3BHD, o_BHD, state), self.config
+        if product is None or config.norm != "rms" or config.affine:
+            return Attention.bound(self, qkv_3BHD, o_BHD, state)
+        rows = o_BHD if config.norm_over == "head" else o_BHD.flatten(1)  # a view
+
+        def step(position: int) -> None:
+            product.add_token()
+            product.read()
+            rows.mul_(inverse_rms(rows, config.eps, config.eps_placement))
+
+        return step
 
     def shown_weights(self, matrix: Tensor) -> Tensor:
         return magnitude_weights(matrix)

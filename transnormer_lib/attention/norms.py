@@ -9,6 +9,7 @@ Half-precision inputs are normalised in float32 and returned in their own dtype.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Literal, Self
 
 import torch
@@ -84,6 +85,19 @@ class _RMSNorm(torch.autograd.Function):
 def _times_a(c: Tensor, r: Tensor, ctx: Any) -> Tensor:
     """a c, where σ / (σ + ε) = 1 − ε r; a row of zeros has c = 0."""
     return c if ctx.inside else c / (1 - ctx.eps * r).clamp(min=torch.finfo(r.dtype).eps)
+
+
+def inverse_rms(x: Tensor, eps: float = 1e-8, eps_placement: EpsPlacement = "inside") -> Tensor:
+    """r of ``rms_norm``, so that it is r x, in the fewest operations and without a gradient: for single tokens."""
+    size, length = x.shape[-1], torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    if eps_placement == "outside":
+        return length.mul_(size**-0.5).add_(eps).reciprocal_()
+    return torch.addcmul(_constant(eps, x.dtype, x.device), length, length, value=1 / size).rsqrt_()
+
+
+@cache
+def _constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(value, dtype=dtype, device=device)
 
 
 def layer_norm(x: Tensor, eps: float = 1e-5) -> Tensor:

@@ -37,40 +37,50 @@ class ParallelAttention(nn.Module):
 
     def weights(self, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """The weights [B, P·H, N, N] for x [B, N, dim], the first attention's heads first."""
-        return torch.cat([branch.weights(x, key_padding_mask) for branch in self._branches()], dim=1)
+        return torch.cat([branch.weights(x, key_padding_mask) for branch in self.side_by_side()], dim=1)
 
     def attentions(self) -> tuple[Attention, ...]:
-        return tuple(branch.attention for branch in self._branches())
+        return tuple(branch.attention for branch in self.side_by_side())
 
     def initial_state(
         self, batch: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> State:
         """The state before the first token: each attention's, under names such as ``0.position``, and ``position``."""
-        return _joined([branch.initial_state(batch, dtype, device) for branch in self._branches()])
+        return joined([branch.initial_state(batch, dtype, device) for branch in self.side_by_side()])
 
     @torch.no_grad()
     def prefill(self, x_BND: Tensor) -> tuple[Tensor, State]:
         """(y [B, N, dim], the state after the last token) for x [B, N, dim]."""
-        outputs, states = zip(*(branch.prefill(x_BND) for branch in self._branches()), strict=True)
-        return self.out_proj(torch.cat(outputs, dim=-1)), _joined(states)
+        outputs, states = zip(*(branch.prefill(x_BND) for branch in self.side_by_side()), strict=True)
+        return self.out_proj(torch.cat(outputs, dim=-1)), joined(states)
 
     @torch.no_grad()
     def step(self, x_BD: Tensor, state: State) -> tuple[Tensor, State]:
         """(y [B, dim], the state after it) for the next token x [B, dim]."""
-        outputs, states = [], []
-        for number, branch in enumerate(self._branches()):
-            prefix = f"{number}."
-            own = {name.removeprefix(prefix): held for name, held in state.items() if name.startswith(prefix)}
-            output, after = branch.step(x_BD, own)
-            outputs.append(output)
-            states.append(after)
-        return self.out_proj(torch.cat(outputs, dim=-1)), _joined(states)
+        pairs = zip(self.side_by_side(), self.states_of(state), strict=True)
+        outputs, states = zip(*(branch.step(x_BD, own) for branch, own in pairs), strict=True)
+        return self.out_proj(torch.cat(outputs, dim=-1)), joined(states)
 
-    def _branches(self) -> list[MultiHeadAttention]:
+    @torch.no_grad()
+    def fixed_step(self, x_BD: Tensor, state: State, position: Tensor) -> Tensor:
+        """y [B, dim] of the next token; updates ``state`` in place, as ``MultiHeadAttention.fixed_step``."""
+        pairs = zip(self.side_by_side(), self.states_of(state), strict=True)
+        return self.out_proj(torch.cat([branch.fixed_step(x_BD, own, position) for branch, own in pairs], dim=-1))
+
+    def states_of(self, state: State) -> list[State]:
+        """Each attention's own state, from the layer's."""
+        prefixes = [f"{number}." for number in range(len(self.branches))]
+        return [
+            {name.removeprefix(prefix): held for name, held in state.items() if name.startswith(prefix)}
+            for prefix in prefixes
+        ]
+
+    def side_by_side(self) -> list[MultiHeadAttention]:
+        """The attentions with their projections, in the order of the concatenation."""
         return [branch for branch in self.branches if isinstance(branch, MultiHeadAttention)]
 
 
-def _joined(states: Sequence[State]) -> State:
+def joined(states: Sequence[State]) -> State:
     """One state of all attentions' states, each name led by the number of its attention."""
     held = {f"{number}.{name}": tensor for number, state in enumerate(states) for name, tensor in state.items()}
     return {**held, "position": states[0]["position"]}

@@ -35,6 +35,11 @@ def empty_state(shapes: StateShapes, leading: tuple[int, ...], dtype: torch.dtyp
     return at_position(tensors, 0)
 
 
+def repeated(state: State, batch: int) -> State:
+    """The state of ``batch`` equal sequences, from that of one."""
+    return {name: x.repeat(batch, *[1] * (x.ndim - 1)) if x.ndim else x for name, x in state.items()}
+
+
 def with_room(cache: Tensor) -> Tensor:
     """A full cache […, L, D] with at least as much room again: appending n tokens costs O(n) copies in all."""
     return F.pad(cache, (0, 0, 0, max(cache.shape[-2], _SMALLEST_CACHE)))

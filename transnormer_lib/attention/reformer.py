@@ -166,9 +166,11 @@ class ReformerAttention(KeepsFloat32, Attention):
         if self.config.duplicates == "once" and self.config.hashes > 1:
             s = s - self._times_found(codes_BHR3N, slots_BHRGM, windows_BHRGL).to(s.dtype).log()
         s = s.masked_fill(mine == theirs, SELF_SCORE).masked_fill(~found, torch.finfo(s.dtype).min)
-        p = s.softmax(-1).masked_fill(~found, 0.0)
-        o_BHRSD = (self.dropout(p) @ _at(v, windows_BHRGL)).flatten(3, 4)
-        z_BHRS = s.logsumexp(-1).flatten(3, 4)
+        p = s.softmax(-1)
+        # log Σ exp(s), by way of the largest entry: where exp underflows, as for most s here, logsumexp is far slower.
+        largest, at = s.max(-1, keepdim=True)
+        z_BHRS = (largest - p.gather(-1, at).log())[..., 0].flatten(3, 4)
+        o_BHRSD = (self.dropout(p.masked_fill(~found, 0.0)) @ _at(v, windows_BHRGL)).flatten(3, 4)
         slot_BHRN = order_BHRN.argsort(dim=-1)  # back from the order of the buckets to that of the positions
         o_BHRND = o_BHRSD.gather(3, slot_BHRN[..., None].expand(*slot_BHRN.shape, v.shape[-1]))
         rounds_BHRN = z_BHRS.gather(3, slot_BHRN).softmax(dim=2)
@@ -250,8 +252,10 @@ def _nearest(rotated: Tensor) -> Tensor:
 
 def _at(x_BHND: Tensor, token_BHRGL: Tensor) -> Tensor:
     """The rows of x at the tokens given: [B, H, R, G, L, D]."""
-    index = token_BHRGL.flatten(2)[..., None].expand(-1, -1, -1, x_BHND.shape[-1])
-    return x_BHND.gather(2, index).unflatten(2, token_BHRGL.shape[2:])
+    b, h, n, d = x_BHND.shape
+    # Whole rows, many times faster on a CPU than a gather of single numbers.
+    rows = token_BHRGL + n * torch.arange(b * h, device=x_BHND.device).view(b, h, 1, 1, 1)
+    return x_BHND.reshape(-1, d).index_select(0, rows.flatten()).view(*token_BHRGL.shape, d)
 
 
 def _match(codes_BHR3N: Tensor, queries_BHRGM: Tensor, keys_BHRGL: Tensor) -> Tensor:

@@ -9,6 +9,9 @@ gate and starts with a g drawn as w is, close to zero. The authors' code (bzhang
 ReLA-g, with dropout of the weights. The released TransNormer T1 has neither gate nor gain: that is ``diag`` with
 ``scores="rela"``.
 
+Three more variants, with ``power=2`` the squared ReLU of GAU among several heads, compare what may follow the scores:
+``rows``, each row divided by its sum, ``rms``, NormAttention's RMSNorm of z without a gain, and ``none``, neither.
+
 Shapes: B batch, H heads, N length, D head_dim, C = chunk_size queries at a time.
 """
 
@@ -20,7 +23,7 @@ from torch import Tensor, nn
 
 from transnormer_lib.attention.interface import AttentionConfig
 from transnormer_lib.attention.norm import magnitude_weights
-from transnormer_lib.attention.norms import RMSNorm, over_embedding, widen
+from transnormer_lib.attention.norms import RMSNorm, over_embedding, rms_norm, widen
 from transnormer_lib.attention.query_blocks import by_query_blocks
 from transnormer_lib.attention.registry import register
 from transnormer_lib.attention.softmax import CachedAttention
@@ -28,7 +31,8 @@ from transnormer_lib.attention.softmax import CachedAttention
 
 @dataclass(frozen=True)
 class ReLAConfig(AttentionConfig):
-    variant: Literal["g", "i"] = "g"  # ReLA-g has the gate, ReLA-i the small first gain
+    variant: Literal["g", "i", "rows", "rms", "none"] = "g"  # ReLA-g has the gate, ReLA-i the small first gain
+    power: Literal[1, 2] = 1  # of the rectified scores
     eps: float = 1e-8  # of RMSNorm, inside the root, as in the authors' code
     dropout: float = 0.0  # of the attention matrix, in training
 
@@ -71,19 +75,37 @@ class ReLAttention(CachedAttention):
 
     def __init__(self, config: ReLAConfig) -> None:
         super().__init__(config)
-        self.norm = GatedRMSNorm(config.heads * config.head_dim, config.eps, config.variant == "g")
+        self.norm: GatedRMSNorm | None = None
+        if config.variant in ("g", "i"):
+            self.norm = GatedRMSNorm(config.heads * config.head_dim, config.eps, config.variant == "g")
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        self.norm.reset_parameters(generator)
+        if self.norm is not None:
+            self.norm.reset_parameters(generator)
+
+    def _rectified(self, s: Tensor) -> Tensor:
+        return s.relu() if self.config.power == 1 else s.relu().square()
+
+    def _mixed(self, matrix: Tensor, v: Tensor) -> Tensor:
+        """The rectified scores, divided by their rows' sums if asked for, times v; a row of zeros gives zeros."""
+        o = self.dropout(matrix) @ v
+        if self.config.variant != "rows":
+            return o
+        return o / matrix.sum(-1, keepdim=True).clamp(min=torch.finfo(matrix.dtype).tiny)
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         q, k = self.rotated(q, k)
         s = q @ k.mT * self.config.head_dim**-0.5
-        return (s if allowed is None else s.masked_fill(~allowed, 0.0)).relu()
+        matrix = self._rectified(s if allowed is None else s.masked_fill(~allowed, 0.0))
+        if self.config.variant != "rows":
+            return matrix
+        return matrix / matrix.sum(-1, keepdim=True).clamp(min=torch.finfo(matrix.dtype).tiny)
 
     def finish(self, t: Tensor) -> Tensor:
-        return over_embedding(self.norm, t)
+        if self.norm is not None:
+            return over_embedding(self.norm, t)
+        return over_embedding(lambda z: rms_norm(z, self.config.eps), t) if self.config.variant == "rms" else t
 
     def shown_weights(self, matrix: Tensor) -> Tensor:
         return magnitude_weights(matrix)
@@ -91,20 +113,22 @@ class ReLAttention(CachedAttention):
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k, v = self.inputs(q, k, v)
         q = q * self.config.head_dim**-0.5  # no mask: padding's values are zero
+        if key_padding_mask is not None and self.config.variant == "rows":
+            k = k.masked_fill(key_padding_mask[:, None, :, None], 0.0)  # relu(0) = 0 leaves it out of the sums
 
         def some(queries: slice) -> Tensor:
             seen = slice(queries.stop if self.config.causal else None)
             s = q[:, :, queries] @ k[:, :, seen].mT
             if self.config.causal:
                 s = s.tril(queries.start)
-            return self.dropout(s.relu()) @ v[:, :, seen]
+            return self._mixed(self._rectified(s), v[:, :, seen])
 
         random = self.training and self.config.dropout > 0
         return self.finish(by_query_blocks(some, q, self.config.chunk_size, random))
 
     def over_cache(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         s = widen(q) * self.config.head_dim**-0.5 @ widen(keys).mT
-        return self.finish(self.dropout(s.relu()) @ widen(values))
+        return self.finish(self._mixed(self._rectified(s), widen(values)))
 
     def head_flops(self, length: int) -> int:
         block = self.config.chunk_size

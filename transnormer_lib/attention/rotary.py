@@ -52,14 +52,14 @@ class Rotary(KeepsFloat32):
             nn.init.normal_(self.reflection_D, generator=generator)
             self.reflection_D /= torch.linalg.vector_norm(self.reflection_D)
 
-    def forward(self, *tensors: Tensor, start: int = 0, period: int = 0) -> tuple[Tensor, ...]:
+    def forward(self, *tensors: Tensor, start: int | Tensor = 0, period: int = 0) -> tuple[Tensor, ...]:
         """Tensors [..., N, D] of one dtype, such as q and k, rotated by their positions start, start + 1, …
 
-        With a ``period`` positions are taken modulo it. Results have their inputs' dtype; half-precision inputs are
-        rotated in float32.
+        ``start`` may be an int64 scalar on their device. With a ``period`` positions are taken modulo it. Results have
+        their inputs' dtype; half-precision inputs are rotated in float32.
         """
         x = tensors[0]
-        positions_N = torch.arange(start, start + x.shape[-2], device=x.device)
+        positions_N = torch.arange(x.shape[-2], device=x.device) + start
         if period:
             positions_N = positions_N % period
         phases = self._phases(positions_N, wide_dtype(x.dtype))

@@ -77,5 +77,12 @@ class SoftmaxAttention(CachedAttention):
     def over_cache(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, keys, values, dropout_p=self._dropout_p())
 
+    def fixed_recurrence(self, q: Tensor, k: Tensor, v: Tensor, state: State, position: Tensor) -> Tensor:
+        q, k = self.rotated(q, k, start=position)
+        for name, x in (("keys", k), ("values", v)):
+            state[name].index_copy_(2, position[None], x)
+        seen_L = torch.arange(state["keys"].shape[2], device=q.device) <= position
+        return F.scaled_dot_product_attention(q, state["keys"], state["values"], attn_mask=seen_L[None, :])
+
     def _dropout_p(self) -> float:
         return self.config.dropout if self.training else 0.0

@@ -8,11 +8,18 @@ An architecture is a mechanism for the early half of the layers, one for the lat
   comparison with the published baselines alone is confounded.
 - ``gated``: FLASH and FLASH-quad, blocks without a feed-forward part. Pre-norm; ScaleNorm in the decoder, LayerNorm in
   the encoder.
-- ``gau``: GAU-α. RMSNorm after each block, no absolute positions.
+- ``gau``: GAU-α. RMSNorm after each block, no absolute positions. As released, its encoder has segment embeddings, an
+  RMSNorm without gain above them, and no more of a head than the embedding.
+- ``roformer``: RoFormer. Softmax attention with RoPE and no absolute positions; FFN, LayerNorm, segment embeddings.
+  ``roformer-v2`` has RMSNorm without gain in its place, and no biases.
 
 ``EARLY/LATE``, such as ``diag/linear``, is any pair of mechanisms in TransNormer's backbone: T2 is ``diag/norm``,
 ``linear-matched`` is ``linear/linear``. Some mechanisms have a variant there that changes one thing:
-``linear-detached`` has no gradient through its denominator, ``linear-normed`` an RMSNorm after its output.
+``linear-detached`` has no gradient through its denominator, ``linear-normed`` an RMSNorm after its output. Two controls
+ask what DiagAttention owes to its blocks being neighbourhoods: ``scattered`` has as many keys per query, from anywhere
+in the sequence; ``window`` is Longformer's sliding window without global tokens, in a decoder the last ``block_size``
+tokens, the token itself among them (in a causal block a query has half as many on average), in an encoder half of them
+on either side of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,8 +50,9 @@ class Architecture:
 
     early: Layer
     late: Layer
-    backbone: Literal["baseline", "transnormer", "gated", "gau"]
+    backbone: Literal["baseline", "transnormer", "gated", "gau", "roformer"]
     decoder_fields: Mapping[str, Any] = field(default_factory=dict)  # for its decoder only
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 _SOFTMAX, _LINEAR, _UNSCALED = Layer("softmax"), Layer("linear"), Layer("linear-unscaled")
@@ -53,6 +61,7 @@ _NORM_T1, _NORM_T2 = Layer("norm", {"phi": "elu"}), Layer("norm", {"phi": "1+elu
 _PERFORMER = Layer("performer", {"features": 64})  # as many as the released baseline has
 _FLASH, _FLASH_QUAD, _LS = Layer("flash"), Layer("flash-quad"), Layer("transformer-ls")
 _GAU = Layer("gau", {"dropout": 0.1})
+_WINDOW = Layer("longformer", {"global_tokens": 0})  # its window is the architecture's block size
 
 _ARCHITECTURES: Mapping[str, Architecture] = {
     # Table 4: the published baselines, and TransNormer
@@ -78,6 +87,11 @@ _ARCHITECTURES: Mapping[str, Architecture] = {
     # Only with a bias on its logits, which no other decoder has, does LS have Table 4's 159.46 M parameters.
     "transformer-ls": Architecture(_LS, _LS, "baseline", {"output_bias": True}),
     "gau": Architecture(_GAU, _GAU, "gau"),
+    # the baselines of the GAU-based model (2022, Table 4)
+    "roformer-v1": Architecture(_SOFTMAX, _SOFTMAX, "roformer"),
+    "roformer-v2": Architecture(
+        _SOFTMAX, _SOFTMAX, "roformer", fields={"norm": "rms", "embedding_norm": "rms", "biases": False}
+    ),
 }
 
 # What stands in a pair for a mechanism: the options of T2, and one thing changed.
@@ -86,9 +100,15 @@ _IN_PAIRS: Mapping[str, Layer] = {
     "norm": _NORM_T2,
     "norm-per-head": Layer("norm", {"phi": "1+elu", "norm_over": "head"}),
     "linear-detached": Layer("linear", {"denominator": "detached"}),
+    "linear-clamped": Layer("linear", {"denominator_floor": 1.0}),  # ∂p/∂s of Eq. 8 is then at most 1
     "linear-normed": Layer("linear", {"norm_after": "embedding"}),
     "linear-normed-per-head": Layer("linear", {"norm_after": "head"}),
     "softmax-normed": Layer("softmax", {"norm_after": "embedding"}),
+    "window": _WINDOW,
+    # GAU's squared ReLU among several heads: as it is, with rows that sum to one, with an RMSNorm after it
+    "relu2": Layer("rela", {"power": 2, "variant": "none"}),
+    "relu2-rows": Layer("rela", {"power": 2, "variant": "rows"}),
+    "relu2-normed": Layer("rela", {"power": 2, "variant": "rms"}),
 }
 
 # Blocks have no feed-forward part, so a model has more of them: 10 layers for 6, 24 for 12 (Section 5.1).
@@ -105,6 +125,11 @@ _RELEASED_DIVISORS: Mapping[str, str] = {"flash": "chunk", "flash-quad": "max_le
 
 def names() -> tuple[str, ...]:
     return tuple(_ARCHITECTURES)
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError, naming the nearest, for a name that is neither an architecture, a mechanism nor a pair."""
+    _row(name)
 
 
 def _row(name: str) -> Architecture:
@@ -183,7 +208,7 @@ def architecture(
     decoder, transnormer, released = kind == "decoder", row.backbone == "transnormer", recipe == "released"
     values: dict[str, Any] = {
         "attention": tuple("+".join(layer.mechanism for layer in together) for together in stack),
-        "attention_options": {name: _options(layer, block_size, released) for name, layer in used.items()},
+        "attention_options": {name: _options(layer, block_size, max_length, released) for name, layer in used.items()},
         "norm_placement": "pre" if decoder else "post",
         "positions": "sinusoidal" if decoder else "learned",
         "scale_embedding": decoder,
@@ -196,6 +221,9 @@ def architecture(
         values |= {"norm_placement": "pre", "norm": "scale" if decoder else "layer"}
     elif row.backbone == "gau":
         values |= {"norm_placement": "post", "norm": "rms", "positions": "none"}
+    elif row.backbone == "roformer":
+        values |= {"positions": "none", "rotary": "rope", "activation": "gelu", "segments": 0 if decoder else 2}
+    values |= row.fields
     if decoder:
         values |= row.decoder_fields
     if released and not decoder:
@@ -203,6 +231,8 @@ def architecture(
     if released and transnormer:
         values |= {"rotary": "lrpe", "activation": "identity", "norm_eps_placement": "outside"}
     size: dict[str, Any] = {"vocab_size": vocab_size, "max_length": max_length, "dim": dim, "heads": heads}
+    if released and row.backbone == "gau" and not decoder:
+        values |= {"masked_head": "projection", "embedding_norm": "rms", "segments": 2}
     return ModelConfig(kind=kind, **size, **(values | fields))
 
 
@@ -221,10 +251,14 @@ def _stack(row: Architecture, layers: int, arrangement: str, early: int | None) 
     return [(first,) if number % 2 == 0 else (second,) for number in range(layers)]
 
 
-def _options(layer: Layer, block_size: int, released: bool) -> dict[str, Any]:
+def _options(layer: Layer, block_size: int, max_length: int, released: bool) -> dict[str, Any]:
     options = dict(layer.options)
-    if layer.mechanism == "diag":
+    if layer.mechanism in ("diag", "scattered"):
         options["block_size"] = block_size
+    if layer.mechanism == "scattered":  # over the whole sequence; a block that would hold all of it does
+        options["span"] = max(max_length, block_size)
+    if layer == _WINDOW:
+        options["window"] = block_size
     if released and (layer.mechanism == "norm" or options.get("scores") == "rela"):
         options["eps_placement"] = "outside"
     if released and layer.mechanism in _RELEASED_DIVISORS:

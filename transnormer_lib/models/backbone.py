@@ -5,16 +5,29 @@ Shapes: B batch, N length, D width, H heads.
 
 import copy
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from transnormer_lib import attention
-from transnormer_lib.attention.norms import LayerNorm
+from transnormer_lib.attention.norms import LayerNorm, RMSNorm
 from transnormer_lib.models.blocks import Block, build_norm
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.positions import Positions
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model in evaluation mode, and afterwards in the mode that it had."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 class Backbone(nn.Module):
@@ -26,19 +39,32 @@ class Backbone(nn.Module):
         self.head: nn.Module | None = None  # a subclass sets these three
         self.output: nn.Parameter | None = None
         self.output_bias: nn.Parameter | None = None
-        self.embedding = nn.Embedding(config.vocab_size, config.dim)
+        self.embedding = nn.Embedding(config.vocab_size, config.embedding_width)
         self.positions = Positions(config)
-        self.embedding_norm = nn.Identity() if config.kind == "decoder" else LayerNorm(config.dim, affine=True)
+        self.segments = nn.Embedding(config.segments, config.embedding_width) if config.segments else None
+        self.embedding_norm: nn.Module = nn.Identity()
+        if config.kind == "encoder":
+            layer = config.embedding_norm == "layer"
+            self.embedding_norm = LayerNorm(config.dim, affine=True) if layer else RMSNorm(config.dim)
         self.blocks = nn.ModuleList(Block(config, layer) for layer in config.attention)
         self.final_norm = build_norm(config) if config.norm_placement == "pre" else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
-        # Embeddings have standard deviation dim^-1/2, so this scale makes the input's entries of unit size.
-        self.embedding_scale = math.sqrt(config.dim) if config.scale_embedding else 1.0
+        # Embeddings have standard deviation width^-1/2, so this scale makes the input's entries of unit size.
+        self.embedding_scale = math.sqrt(config.embedding_width) if config.scale_embedding else 1.0
 
     def embed(self, input_ids_BN: Tensor, start: int = 0) -> Tensor:
         """The first block's input [B, N, D]; ``start`` is the position of the first token."""
-        x = self.positions(self.embedding(input_ids_BN) * self.embedding_scale, start)
-        return self.dropout(self.embedding_norm(x))
+        return self.dropout(self.embedding_norm(self.positions(self._embedded(input_ids_BN), start)))
+
+    def embed_one(self, input_ids_B: Tensor, position: Tensor) -> Tensor:
+        """The first block's input [B, D] for one token each, at a position [] that is read on the device only."""
+        return self.dropout(self.embedding_norm(self.positions.one(self._embedded(input_ids_B), position)))
+
+    def _embedded(self, input_ids: Tensor) -> Tensor:
+        embedded = self.embedding(input_ids)
+        if self.segments is not None:
+            embedded = embedded + self.segments.weight[0]
+        return embedded * self.embedding_scale
 
     def hidden(self, input_ids_BN: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """The hidden states [B, N, D] after the final norm."""

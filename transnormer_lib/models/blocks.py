@@ -51,9 +51,9 @@ class Block(nn.Module):
             self.attention = built[0]
         else:
             self.attention = (
-                attention.MultiHeadAttention(config.dim, attentions[0])
+                attention.MultiHeadAttention(config.dim, attentions[0], config.biases)
                 if len(attentions) == 1
-                else attention.ParallelAttention(config.dim, attentions)
+                else attention.ParallelAttention(config.dim, attentions, config.biases)
             )
             self.feed_forward = feed_forward(config)
         self.attention_norm = build_norm(config)
@@ -77,6 +77,10 @@ class Block(nn.Module):
     def step(self, x_BD: Tensor, state: attention.State) -> tuple[Tensor, attention.State]:
         attended, state = self.attention.step(self._seen(x_BD), state)
         return self._rest(x_BD, attended), state
+
+    def fixed_step(self, x_BD: Tensor, state: attention.State, position: Tensor) -> Tensor:
+        """The output [B, D] of the next token, its position on the device; updates ``state`` in place."""
+        return self._rest(x_BD, self.attention.fixed_step(self._seen(x_BD), state, position))
 
     def _seen(self, x: Tensor) -> Tensor:
         return self.attention_norm(x) if self.pre_norm else x

@@ -53,7 +53,8 @@ def _cell(value: object) -> str:
 _INTRODUCTION = """
 # The mechanisms
 
-Every attention that the paper's tables compare, behind one interface: `transnormer_lib.attention.build(name, config)`.
+Every attention that the paper's tables compare, and `scattered`, a control of this project, behind one interface:
+`transnormer_lib.attention.build(name, config)`.
 `python -m transnormer_lib.models.catalogue` prints this page; a test keeps it current.
 
 - **time** and **memory**: orders of the fast form, per head and sequence. N tokens, D numbers per head; other letters

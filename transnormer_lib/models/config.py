@@ -14,9 +14,11 @@ from transnormer_lib.choices import EpsPlacement, Rotary
 
 Kind = Literal["decoder", "encoder"]
 Activation = Literal["relu", "gelu", "swish", "identity"]
-Positions = Literal["sinusoidal", "learned", "none"]
+Positions = Literal["sinusoidal", "learned", "none", "beside"]
 Init = Literal["fairseq", "normal-0.02"]
 Pooling = Literal["mean", "first"]
+BILSTM = "bilstm"  # in every layer of ``ModelConfig.attention``: the recurrent baseline of ``models.transcriber``
+MaskedHead = Literal["dense", "projection"]
 
 
 def side_by_side(layer: str) -> tuple[str, ...]:
@@ -46,15 +48,28 @@ class ModelConfig:
     norm: Literal["rms", "layer", "scale"] = "layer"  # with gain and bias; RMSNorm: neither; ScaleNorm: one number
     norm_eps_placement: EpsPlacement = "inside"  # of RMSNorm
     norm_placement: Literal["pre", "post"] = "pre"
-    positions: Positions = "sinusoidal"  # absolute, added to the embeddings
+    # Absolute, added to the embeddings. "beside": sinusoidal, as the second half of the width, as the linear
+    # transformers' release has them.
+    positions: Positions = "sinusoidal"
     rotary: Rotary = "none"  # relative, inside every attention; blocks have their own
     dropout: float = 0.0  # of the embeddings and of each branch before it is added
     attention_dropout: float = 0.0  # of the attention matrix, in the mechanisms that have one
     activation_dropout: float = 0.0  # inside the FFN or GLU
+    biases: bool = True  # of the linear layers in attention and FFN or GLU; blocks have their own
     scale_embedding: bool = True  # times √dim
     tied: bool = True  # the output projection is the embedding
+    masked_head: MaskedHead = "dense"  # an encoder's: dense, GELU, LayerNorm, projection with a bias; or a projection
+    embedding_norm: Literal["layer", "rms"] = "layer"  # of an encoder's embeddings, as norm
+    segments: int = field(default=0, metadata={"least": 0})  # embeddings of text segments; all tokens are in the first
     output_bias: bool = False  # of a decoder's logits; an encoder's head has one of its own
     init: Init = "fairseq"  # the scheme of the first weights: models.initialisation
+    # A decoder's output: so many logistics over the ids as grey values, in place of logits; 0: logits.
+    logistics: int = field(default=0, metadata={"least": 0})
+    # A transcriber's input: frames of so many features, in place of token ids; ``vocab_size`` then counts its symbols.
+    features: int = field(default=0, metadata={"least": 0})
+    context: int = field(
+        default=0, metadata={"least": 0}
+    )  # frames on either side that a transcriber reads with a frame
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -64,11 +79,26 @@ class ModelConfig:
             raise ValueError(f"attention={self.attention!r}: needs one mechanism per layer, at least one")
         if self.positions == "sinusoidal" and self.dim % 2:
             raise ValueError(f"dim={self.dim!r}: must be even for sinusoidal positions")
+        if self.positions == "beside" and (self.dim % 4 or self.tied):
+            raise ValueError(
+                f"positions='beside': needs dim={self.dim!r} divisible by 4, and tied=False, since an embedding is"
+                " half as wide"
+            )
         unused = set(self.attention_options) - set(self.mechanisms)
         if unused:
             raise ValueError(f"attention_options={sorted(unused)!r}: names no mechanism of attention={self.attention}")
         if self.output_bias and self.kind == "encoder":
             raise ValueError("output_bias=True: only a decoder has this bias; the masked LM's head has one of its own")
+        if self.logistics and (self.kind != "decoder" or self.tied or self.output_bias):
+            raise ValueError(f"logistics={self.logistics}: needs a decoder with tied=False and output_bias=False")
+        if self.features and self.kind != "encoder":
+            raise ValueError(f"features={self.features}: only for an encoder, not kind={self.kind!r}")
+        if self.features and self.segments:
+            raise ValueError(f"segments={self.segments}: a model with features reads frames, which have no segments")
+        if self.context and not self.features:
+            raise ValueError(f"context={self.context}: only a model with features reads frames")
+        if BILSTM in self.attention and (set(self.attention) != {BILSTM} or not self.features):
+            raise ValueError(f"attention={self.attention!r}: {BILSTM!r} is for all layers, of a model with features")
         if self.norm != "rms" and self.norm_eps_placement == "outside":
             raise ValueError(f"norm_eps_placement='outside': only norm='rms' has this form, not norm={self.norm!r}")
 
@@ -79,6 +109,16 @@ class ModelConfig:
     @property
     def head_dim(self) -> int:
         return self.dim // self.heads
+
+    @property
+    def input_width(self) -> int:
+        """Features of a frame and of those on either side that are read with it."""
+        return self.features * (2 * self.context + 1)
+
+    @property
+    def embedding_width(self) -> int:
+        """Features of a token's embedding: the model's width, or half of it with the positions beside it."""
+        return self.dim // 2 if self.positions == "beside" else self.dim
 
     @property
     def mechanisms(self) -> tuple[str, ...]:

@@ -17,12 +17,12 @@ ACTIVATIONS: dict[Activation, type[nn.Module]] = {
 
 
 class FFN(nn.Module):
-    """``W_2 act(W_1 x)`` with biases; x and the result are [B, N, D]."""
+    """``W_2 act(W_1 x)``; x and the result are [B, N, D]."""
 
-    def __init__(self, dim: int, hidden: int, activation: Activation, dropout: float = 0.0) -> None:
+    def __init__(self, dim: int, hidden: int, activation: Activation, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
-        self.up = nn.Linear(dim, hidden)
-        self.down = nn.Linear(hidden, dim)
+        self.up = nn.Linear(dim, hidden, bias)
+        self.down = nn.Linear(hidden, dim, bias)
         self.activation = ACTIVATIONS[activation]()
         self.dropout = nn.Dropout(dropout)
 
@@ -31,13 +31,13 @@ class FFN(nn.Module):
 
 
 class GLU(nn.Module):
-    """``W_3 (act(W_1 x) ⊙ W_2 x)`` with biases (Shazeer, 2020); x and the result are [B, N, D]."""
+    """``W_3 (act(W_1 x) ⊙ W_2 x)`` (Shazeer, 2020); x and the result are [B, N, D]."""
 
-    def __init__(self, dim: int, hidden: int, activation: Activation, dropout: float = 0.0) -> None:
+    def __init__(self, dim: int, hidden: int, activation: Activation, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
         # W_1 and W_2 share their input: one product is faster than two.
-        self.gate_and_value = nn.Linear(dim, 2 * hidden)
-        self.down = nn.Linear(hidden, dim)
+        self.gate_and_value = nn.Linear(dim, 2 * hidden, bias)
+        self.down = nn.Linear(hidden, dim, bias)
         self.activation = ACTIVATIONS[activation]()
         self.dropout = nn.Dropout(dropout)
 
@@ -48,4 +48,4 @@ class GLU(nn.Module):
 
 def feed_forward(config: ModelConfig) -> FFN | GLU:
     module = FFN if config.feed_forward == "ffn" else GLU
-    return module(config.dim, config.hidden_width, config.activation, config.activation_dropout)
+    return module(config.dim, config.hidden_width, config.activation, config.activation_dropout, config.biases)

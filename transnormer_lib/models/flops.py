@@ -9,6 +9,7 @@ from transnormer_lib.models.classifier import head_of, with_head
 from transnormer_lib.models.config import ClassifierHead, ModelConfig
 from transnormer_lib.models.initialisation import undrawn
 from transnormer_lib.models.language_model import MaskedLMHead
+from transnormer_lib.models.transcriber import BiLstm, build_transcriber
 
 PREDICTED_SHARE = 0.15  # share of a masked LM's tokens that its head and vocabulary projection run on
 
@@ -19,19 +20,31 @@ def forward_flops(
     """Operations of one sequence's forward pass with its logits; an embedding lookup costs none.
 
     A decoder predicts at every position, an encoder at ``predicted_share`` of them and at least one. With ``head`` the
-    model is a classifier of sequences, or of pairs, each of ``length`` tokens.
+    model is a classifier of sequences, or of pairs, each of ``length`` tokens. A transcriber predicts at every frame.
     Raises ValueError for a ``length`` below 1 or a ``predicted_share`` outside [0, 1].
     """
     if not 0.0 <= predicted_share <= 1.0:
         raise ValueError(f"predicted_share={predicted_share!r}: must be in [0, 1]")
+    if config.features:
+        return _of_transcriber(config, length)
     operations = _in_layers(config, length)
     with undrawn():
         if head is not None:
             return (2 if head.pairs else 1) * operations + 2 * _weights(head_of(with_head(config, head)))
-        predicted, projected = length, config.vocab_size * config.dim
+        predicted, projected = length, (3 * config.logistics or config.vocab_size) * config.dim
         if config.kind == "encoder":
-            predicted, projected = max(round(length * predicted_share), 1), projected + _weights(MaskedLMHead(config))
+            predicted = max(round(length * predicted_share), 1)
+            projected += _weights(MaskedLMHead(config)) if config.masked_head == "dense" else 0
     return operations + 2 * predicted * projected
+
+
+def _of_transcriber(config: ModelConfig, length: int) -> int:
+    with undrawn():
+        model = build_transcriber(config, 0)
+    if isinstance(model, BiLstm):
+        matrices = sum(weight.numel() for weight in model.parameters() if weight.ndim == 2)
+        return 2 * length * matrices
+    return _in_layers(config, length) + 2 * length * (_weights(model.embedding) + _weights(model.head))
 
 
 def attention_flops(config: ModelConfig, length: int) -> int:

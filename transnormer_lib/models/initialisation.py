@@ -4,7 +4,7 @@
 
     part, in the order drawn               fairseq                            normal-0.02
     1  a mechanism's or block's own        its ``reset_parameters``           its own; then its linear layers as in 2
-    2  token embedding                     N(0, 1/dim)                        N(0, 0.02²)
+    2  token embedding                     N(0, 1/its width)                  N(0, 0.02²)
        q, k, v projections                 Xavier-uniform, gain 1/√2 (in      N(0, 0.02²), biases 0
                                            DiagAttention 1), biases 0
        output projection of attention      Xavier-uniform, gain 1, bias 0     N(0, 0.02²), bias 0
@@ -78,7 +78,7 @@ def draw_fairseq(model: Backbone, generator: torch.Generator | None) -> None:
     """Embedding, projections and feed-forward parts by the scheme ``fairseq``."""
     for module in model.modules():
         if isinstance(module, nn.Embedding):
-            nn.init.normal_(module.weight, std=model.config.dim**-0.5, generator=generator)
+            nn.init.normal_(module.weight, std=model.config.embedding_width**-0.5, generator=generator)
         elif isinstance(module, attention.MultiHeadAttention):
             gain = 1.0 if module.attention.name == "diag" else 2**-0.5
             for projection in (module.q_proj, module.k_proj, module.v_proj):
@@ -102,4 +102,5 @@ def draw_normal(parent: nn.Module, generator: torch.Generator | None) -> None:
 def _xavier(projection: nn.Module, gain: float, generator: torch.Generator | None) -> None:
     if isinstance(projection, nn.Linear):  # one attention of several has no output projection of its own
         nn.init.xavier_uniform_(projection.weight, gain=gain, generator=generator)
-        nn.init.zeros_(projection.bias)
+        if projection.bias is not None:
+            nn.init.zeros_(projection.bias)

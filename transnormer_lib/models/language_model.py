@@ -3,6 +3,7 @@
 A model is token embedding (+ positions) → blocks → logits through the tied embedding.
 
 - Decoder (autoregressive): in the paper pre-norm blocks, embeddings scaled by √dim, a final norm.
+  With ``config.logistics`` the output is a mixture of logistics over pixel values (``models.logistics``).
 - Encoder (masked LM): in the paper post-norm blocks, LayerNorm on the embeddings, a masked-LM head.
 
 A decoder also runs as a recurrence: ``prefill`` reads a prompt in parallel, ``step`` one token at a time;
@@ -21,6 +22,7 @@ from transnormer_lib.data.batches import IGNORE
 from transnormer_lib.models.backbone import Backbone
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.initialisation import draw_weights, undrawn
+from transnormer_lib.models.logistics import LogisticHead
 
 ModelState = list[attention.State]  # one state per block
 
@@ -41,12 +43,17 @@ class MaskedLMHead(nn.Module):
 class LanguageModel(Backbone):
     """The decoder or encoder that ``config`` describes, its weights drawn from ``generator`` or torch's default one."""
 
-    head: MaskedLMHead | None
+    head: MaskedLMHead | LogisticHead | None
 
     def __init__(self, config: ModelConfig, generator: torch.Generator | None = None) -> None:
         super().__init__(config)
-        self.head = None if config.kind == "decoder" else MaskedLMHead(config)
-        self.output = None if config.tied else nn.Parameter(torch.empty(config.vocab_size, config.dim))
+        dense = config.kind == "encoder" and config.masked_head == "dense"
+        self.head = MaskedLMHead(config) if dense else None
+        if config.logistics:
+            self.head = LogisticHead(config.dim, config.logistics, config.vocab_size)
+        self.output = (
+            None if config.tied or config.logistics else nn.Parameter(torch.empty(config.vocab_size, config.dim))
+        )
         self.output_bias = nn.Parameter(torch.empty(config.vocab_size)) if config.output_bias else None
         draw_weights(self, generator)
 
@@ -65,9 +72,16 @@ class LanguageModel(Backbone):
             # Few positions of a masked-LM batch count: project only those onto the vocabulary.
             counted = targets_BN != IGNORE
             return F.cross_entropy(self.logits(hidden[counted]), targets_BN[counted])
+        if isinstance(self.head, LogisticHead):
+            counted = targets_BN != IGNORE
+            nats_BN = -self.head.mixtures(hidden).log_probability(targets_BN.where(counted, 0))
+            return nats_BN[counted].mean()
         return F.cross_entropy(self.logits(hidden).flatten(0, 1), targets_BN.flatten(), ignore_index=IGNORE)
 
     def logits(self, hidden_BND: Tensor) -> Tensor:
+        """Logits [..., V] of hidden states [..., D]; those of a mixture are its log probabilities."""
+        if isinstance(self.head, LogisticHead):
+            return self.head.mixtures(hidden_BND).log_probabilities()
         output_VD = self.embedding.weight if self.output is None else self.output
         if self.head is not None:
             return self.head(hidden_BND, output_VD)
@@ -76,12 +90,18 @@ class LanguageModel(Backbone):
     @torch.no_grad()
     def prefill(self, input_ids_BN: Tensor) -> tuple[Tensor, ModelState]:
         """Logits [B, V] of the token after a prompt [B, N], and the state for :meth:`step`. Decoders only."""
+        hidden_BD, states = self.read(input_ids_BN)
+        return self.logits(hidden_BD), states
+
+    @torch.no_grad()
+    def read(self, input_ids_BN: Tensor) -> tuple[Tensor, ModelState]:
+        """:meth:`prefill` up to the hidden states [B, D] of the last token after the final norm."""
         self._check_recurrent()
         x, states = self.embed(input_ids_BN), []
         for block in self.stack():
             x, state = block.prefill(x)
             states.append(state)
-        return self.logits(self.final_norm(x[:, -1])), states
+        return self.final_norm(x[:, -1]), states
 
     @torch.no_grad()
     def step(self, input_ids_B: Tensor, states: ModelState) -> tuple[Tensor, ModelState]:
@@ -90,13 +110,19 @@ class LanguageModel(Backbone):
         The cost is the same at every position unless a block's cache grows, as softmax attention's does. Do not reuse
         ``states``: their memory may be overwritten.
         """
+        hidden_BD, states = self.advance(input_ids_B, states)
+        return self.logits(hidden_BD), states
+
+    @torch.no_grad()
+    def advance(self, input_ids_B: Tensor, states: ModelState) -> tuple[Tensor, ModelState]:
+        """:meth:`step` up to the hidden states [B, D] after the final norm."""
         self._check_recurrent()
         x = self.embed(input_ids_B[:, None], start=int(states[0]["position"]))[:, 0]
         new_states = []
         for block, state in zip(self.stack(), states, strict=True):
             x, state = block.step(x, state)
             new_states.append(state)
-        return self.logits(self.final_norm(x)), new_states
+        return self.final_norm(x), new_states
 
     def initial_state(self, batch: int) -> ModelState:
         """The state before the first token of ``batch`` sequences."""
