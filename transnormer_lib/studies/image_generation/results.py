@@ -1,0 +1,231 @@
+"""What the runs say: losses beside their floor, equal time against equal steps, samples and completions."""
+
+import base64
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from transnormer_lib.analysis.seeds import mean, spread
+from transnormer_lib.data.pixels import PixelSet
+from transnormer_lib.models.language_model import LanguageModel
+from transnormer_lib.models.pixel_generation import completed
+from transnormer_lib.studies.common.language_models import final_bits
+from transnormer_lib.studies.common.measured import Measured, by_row
+from transnormer_lib.studies.image_generation.judge import Judge
+from transnormer_lib.studies.image_generation.published import value
+from transnormer_lib.studies.image_generation.runs import MECHANISMS, Parameters, search
+from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.stored_run import Run
+
+_PRINTED = {"softmax": "Softmax", "linear": "Linear", "lsh-1": "LSH-1", "lsh-4": "LSH-4"}
+Pixels = NDArray[np.uint8]
+
+
+def measure(parameters: Parameters, store: RunStore) -> list[Measured]:
+    """Train or load every judged run."""
+    found = []
+    for row, seed, config in search(parameters).judged():
+        run = store.get(config)
+        found.append(Measured(row, seed, final_bits(run), run))
+    return found
+
+
+def table(measured: Sequence[Measured], floors: Mapping[str, float], printed: str = "table_1") -> list[dict[str, Any]]:
+    """One line per row with its bits per dimension over the seeds and in print, then the simple models."""
+    lines: list[dict[str, Any]] = []
+    for row, bits in by_row(measured).items():
+        runs = [m.run for m in measured if m.row == row]
+        lines.append(
+            {
+                "model": row,
+                "bits per dimension": mean(bits),
+                "range": spread(bits, 3),
+                "training, s": mean([run.record["seconds"] - _validating(run) for run in runs]),
+                "published": value(printed, "bits_per_dim", method=_PRINTED[row]),
+            }
+        )
+    nothing = {"range": "", "training, s": None, "published": None}
+    lines += [{"model": name, "bits per dimension": bits} | nothing for name, bits in floors.items()]
+    return lines
+
+
+def _validating(run: Run) -> float:
+    """Seconds of a run that were not training."""
+    record = run.record
+    trained = record["tokens"] / record["tokens_per_second"] if record["tokens_per_second"] else 0.0
+    return float(record["seconds"] - trained)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Bits per dimension of one run on validation, by step and by seconds of training."""
+
+    row: str
+    seed: int
+    steps: tuple[int, ...]
+    seconds: tuple[float, ...]  # steps times the run's mean seconds per step
+    bits: tuple[float, ...]
+
+    def at_seconds(self, seconds: float) -> float:
+        """The loss after ``seconds`` of training, interpolated between two measurements in the logarithm of time.
+
+        Infinite before the first and after the last.
+        """
+        if not self.seconds[0] <= seconds <= self.seconds[-1] * (1 + 1e-9):
+            return math.inf
+        return float(np.interp(math.log(seconds), np.log(self.seconds), self.bits))
+
+
+def curves(measured: Sequence[Measured]) -> list[Curve]:
+    """The curve of every finished run."""
+    found = []
+    for m in measured:
+        record = m.run.record
+        if record["status"] != "finished" or not record["steps"]:
+            continue
+        points = [point for point in record["validation"] if point["step"]]
+        each = (record["seconds"] - _validating(m.run)) / record["steps"]
+        steps = tuple(point["step"] for point in points)
+        bits = tuple(point["bits_per_token"] for point in points)
+        found.append(Curve(m.row, m.seed, steps, tuple(step * each for step in steps), bits))
+    return found
+
+
+def at_equal_time(of: Sequence[Curve], row: str, other: str) -> tuple[list[int], list[float], list[float]]:
+    """(seeds, losses of ``row``, losses of ``other``) after the seconds that the faster of the two trained in all."""
+    mine, theirs = ({c.seed: c for c in of if c.row == name} for name in (row, other))
+    seeds = sorted(mine.keys() & theirs.keys())
+    until = {seed: min(mine[seed].seconds[-1], theirs[seed].seconds[-1]) for seed in seeds}
+    return (
+        seeds,
+        [mine[seed].at_seconds(until[seed]) for seed in seeds],
+        [theirs[seed].at_seconds(until[seed]) for seed in seeds],
+    )
+
+
+def write(row: str, model: LanguageModel, given: Pixels, pixels: int, seed: int, device: str = "cpu") -> Pixels:
+    """Images [n, pixels] that continue ``given`` [n, M]; LSH attention reads the prefix anew for every pixel."""
+    generator = torch.Generator(device).manual_seed(seed)
+    ids = torch.from_numpy(given.astype(np.int64)).to(device)
+    made = completed(model.to(device), ids, pixels, generator, recompute=MECHANISMS[row] == "reformer")
+    return made.cpu().numpy().astype(np.uint8)
+
+
+def first_values(pixels: PixelSet, count: int, seed: int) -> Pixels:
+    """The first value [count, 1] of images drawn from the training set, since no model predicts it."""
+    chosen = np.random.default_rng(seed).integers(len(pixels.images["train"]), size=count)
+    return pixels.images["train"][chosen, :1]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What Figures 3 and 4 of the paper show: samples by row, and completions by row beside the images themselves."""
+
+    shape: tuple[int, int, int]
+    samples: Mapping[str, Pixels]
+    completions: Mapping[str, Pixels]
+    originals: Pixels
+
+    def packed(self) -> dict[str, Any]:
+        """As JSON, compressed, to be kept."""
+        return {
+            "shape": list(self.shape),
+            "samples": {row: _packed(images) for row, images in self.samples.items()},
+            "completions": {row: _packed(images) for row, images in self.completions.items()},
+            "originals": _packed(self.originals),
+        }
+
+    @classmethod
+    def unpacked(cls, kept: Mapping[str, Any]) -> "Sheet":
+        """From :meth:`packed`."""
+        height, width, channels = kept["shape"]
+        values = height * width * channels
+        rows = {
+            name: {row: _unpacked(text, values) for row, text in kept[name].items()}
+            for name in ("samples", "completions")
+        }
+        return cls((height, width, channels), **rows, originals=_unpacked(kept["originals"], values))
+
+
+def _packed(images: Pixels) -> str:
+    return base64.b64encode(zlib.compress(np.ascontiguousarray(images).tobytes(), 9)).decode("ascii")
+
+
+def _unpacked(text: str, values: int) -> Pixels:
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8).reshape(-1, values)
+
+
+@dataclass(frozen=True)
+class Completed:
+    """Completions of one run, and the share in which the judge sees the true digit."""
+
+    row: str
+    seed: int
+    images: Pixels
+    agreement: float
+
+
+def complete(
+    measured: Sequence[Measured],
+    rows: Sequence[str],
+    pixels: PixelSet,
+    judge: Judge,
+    count: int,
+    seed: int,
+    device: str = "cpu",
+) -> list[Completed]:
+    """The lower halves of ``count`` test images, spread evenly, by every finished run of ``rows``."""
+    chosen = pixels.spread("test", count)
+    images, labels = pixels.images["test"][chosen], pixels.labels["test"][chosen]
+    found = []
+    for m in measured:
+        if math.isinf(m.validation) or m.row not in rows:
+            continue
+        made = write(m.row, m.run.model(), images[:, : judge.given], images.shape[1], seed, device)
+        found.append(Completed(m.row, m.seed, made, judge.agreement(made, labels)))
+    return found
+
+
+def agreements(found: Sequence[Completed]) -> dict[str, list[float]]:
+    """The agreement of every row, one per seed in their order."""
+    rows: dict[str, list[float]] = {one.row: [] for one in found}
+    for one in sorted(found, key=lambda one: one.seed):
+        rows[one.row].append(one.agreement)
+    return rows
+
+
+def sheet(
+    measured: Sequence[Measured],
+    found: Sequence[Completed],
+    pixels: PixelSet,
+    count: int,
+    shown: int,
+    seed: int,
+    device: str = "cpu",
+) -> Sheet:
+    """``shown`` samples and completions of the first seed of every row that completed ``count`` images."""
+    chosen = pixels.spread("test", count)[:: max(count // shown, 1)][:shown]
+    places = np.arange(count)[:: max(count // shown, 1)][:shown]
+    rows = {c.row for c in found}
+    completions = {row: min((c for c in found if c.row == row), key=lambda c: c.seed).images[places] for row in rows}
+    samples = sampled([m for m in measured if m.row in rows], pixels, shown, seed, device)
+    completions = {row: completions[row] for row in samples}
+    return Sheet(pixels.shape, samples, completions, pixels.images["test"][chosen])
+
+
+def sampled(
+    measured: Sequence[Measured], pixels: PixelSet, shown: int, seed: int, device: str = "cpu"
+) -> dict[str, Pixels]:
+    """Unconditional samples [shown, values] of the first seed of every row that finished."""
+    first = {m.row: m for m in sorted(measured, key=lambda m: -m.seed) if math.isfinite(m.validation)}
+    size = pixels.images["test"].shape[1]
+    return {
+        row: write(row, m.run.model(), first_values(pixels, shown, seed), size, seed, device)
+        for row, m in first.items()
+    }
