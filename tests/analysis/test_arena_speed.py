@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from transnormer_lib.analysis import arena_speed
-from transnormer_lib.analysis.arena_speed import Part, Schedule, Work, measure_all, step, turns
+from transnormer_lib.analysis.arena_speed import PARTS, Part, Schedule, Work, measure_all, step, turns
 from transnormer_lib.analysis.forked_steps import Limits, Round, Step
-from transnormer_lib.models.classifier import Classifier, with_head
+from transnormer_lib.analysis.tensor_memory import held_bytes, peak_bytes
+from transnormer_lib.models.classifier import Classifier, count_classifier_parameters, with_head
 from transnormer_lib.models.config import ClassifierHead, ModelConfig
 from transnormer_lib.training.config import OptimizerConfig
 
@@ -32,11 +33,11 @@ class Machine:
         self.asked: list[tuple[str, int, Part]] = []
         self.missing, self.seconds, self.now = missing or {}, seconds, 0.0
 
-    def __call__(self, row: str, length: int, part: Part) -> Round:
+    def __call__(self, row: str, length: int, part: Part, memory: bool) -> Round:
         self.asked.append((row, length, part))
         self.now += self.seconds
         why: Any = self.missing.get((row, length, part), "")
-        return Round(missing=why, reason=f"no {why}") if why else Round(self.now, 7)
+        return Round(missing=why, reason=f"no {why}") if why else Round(self.now, 7 if memory else None)
 
 
 def test_every_row_has_a_turn_in_every_round_and_the_first_turn_moves_on() -> None:
@@ -44,7 +45,13 @@ def test_every_row_has_a_turn_in_every_round_and_the_first_turn_moves_on() -> No
     cells = turns({8: ["a", "b", "c"]}, EVER, machine)
     inference = [row for row, _, part in machine.asked if part == "inference"]
     assert inference == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
-    assert {(cell.row, len(cell.seconds), len(cell.peak_bytes)) for cell in cells} == {(r, 3, 3) for r in "abc"}
+    assert {(cell.row, len(cell.seconds), cell.peak_bytes) for cell in cells} == {(r, 3, 7) for r in "abc"}
+
+
+def test_memory_is_measured_in_the_first_round_alone() -> None:
+    asked: list[bool] = []
+    turns({8: ["a", "b"]}, EVER, lambda row, n, part, memory: asked.append(memory) or Round(1.0))
+    assert asked == [True, True, False, False, False, False] * 2
 
 
 def test_values_of_one_round_have_the_same_position_in_every_row() -> None:
@@ -141,7 +148,28 @@ def test_every_model_is_measured_in_its_own_process_under_one_limit() -> None:
     missing = {(cell.row, cell.length, cell.part): cell.missing for cell in found}
     assert {key: why for key, why in missing.items() if why} == {("large", 16, "training"): "memory"}
     assert {len(cell.seconds) for cell in found if not cell.missing} == {2}
-    assert all(peak < 30_000_000 for cell in found for peak in cell.peak_bytes)
+    assert all(0 < cell.peak_bytes < 30_000_000 for cell in found if cell.peak_bytes is not None)
+    assert {cell.peak_bytes is None for cell in found if not cell.missing} == {False}
+
+
+def peak_here(part: Part) -> int:
+    """The peak of a step in this process, in which other tests have run."""
+    before = held_bytes()
+    once = step(tiny(64), 64, part, Work(2, OPTIMIZER))
+    once()
+    return held_bytes() - before + peak_bytes(once)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are limited under Linux alone")
+def test_the_peak_is_the_same_in_a_fresh_process_and_in_one_that_freed_memory() -> None:
+    freed = [torch.ones(2**14) for _ in range(2400)]  # 150 MB in pieces too small to go back to the system one by one
+    del freed[:-1]  # the last keeps the heap from shrinking
+    limits = Limits(repeats=1, round_seconds=1e-3, long_step_seconds=60, step_seconds=60)
+    fresh = measure_all({("a", 64): tiny(64)}, Work(2, OPTIMIZER), Schedule(1, 0.0), limits)
+    assert [cell.peak_bytes for cell in fresh] == [peak_here(part) for part in PARTS]
+    weights = 4 * count_classifier_parameters(tiny(64))
+    assert weights < peak_here("inference")
+    assert 4 * weights < peak_here("training")  # with gradients and AdamW's two numbers
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are limited under Linux alone")

@@ -68,7 +68,7 @@ class Cell:
     length: int
     part: Part
     seconds: tuple[float, ...] = ()  # of a step; empty if any round misses
-    peak_bytes: tuple[int, ...] = ()  # empty if the machine does not report it
+    peak_bytes: int | None = None  # the same in every round; None: not measured
     missing: Missing = ""
     reason: str = ""
 
@@ -85,11 +85,12 @@ class Cell:
 def turns(
     rows: Mapping[int, Sequence[str]],
     schedule: Schedule,
-    one_round: Callable[[str, int, Part], Round],
+    one_round: Callable[[str, int, Part, bool], Round],
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Cell]:
     """Every row at every length in both parts, shortest length first; ``rows`` maps a length to its rows.
 
+    ``one_round`` takes row, length, part and whether to measure memory, which is asked for in the first round alone.
     The first turn moves on by one row with every round. A row that misses at a length is not tried at longer lengths in
     that part. A row that misses in inference is not tried in training either, which needs more of everything.
     """
@@ -119,7 +120,7 @@ def _group(
     length: int,
     part: Part,
     schedule: Schedule,
-    one_round: Callable[[str, int, Part], Round],
+    one_round: Callable[[str, int, Part, bool], Round],
     clock: Callable[[], float],
 ) -> dict[str, Cell]:
     seen: dict[str, list[Round]] = {row: [] for row in names}
@@ -129,7 +130,7 @@ def _group(
         first = number % len(names) if names else 0
         for row in [*names[first:], *names[:first]]:
             if not (seen[row] and seen[row][-1].missing):
-                seen[row].append(one_round(row, length, part))
+                seen[row].append(one_round(row, length, part, number == 0))
         now = clock()
         if length not in schedule.judged and (now - began) + (now - start) > schedule.group_seconds:
             break
@@ -140,7 +141,7 @@ def _cell(row: str, length: int, part: Part, rounds: Sequence[Round]) -> Cell:
     if rounds[-1].missing:
         return Cell(row, length, part, missing=rounds[-1].missing, reason=rounds[-1].reason)
     seconds = tuple(r.seconds for r in rounds if r.seconds is not None)
-    return Cell(row, length, part, seconds, tuple(r.peak_bytes for r in rounds if r.peak_bytes is not None))
+    return Cell(row, length, part, seconds, rounds[0].peak_bytes)
 
 
 def step(config: ClassifierConfig, length: int, part: Part, work: Work) -> Step:
@@ -219,9 +220,9 @@ def measure_all(
         return _in_bench_process(models, work, schedule, limits)
     if work.device == "cpu":
         unlimited = replace(limits, memory_bytes=0)
-        return _all_turns(models, work, schedule, lambda make: _here(make, unlimited))
+        return _all_turns(models, work, schedule, lambda make, memory: _here(make, unlimited))
     _warm_up(models, work, limits)
-    return _all_turns(models, work, schedule, lambda make: _on_gpu(make, limits))
+    return _all_turns(models, work, schedule, lambda make, memory: _on_gpu(make, limits))
 
 
 def _warm_up(models: Mapping[tuple[str, int], ClassifierConfig], work: Work, limits: Limits) -> None:
@@ -246,12 +247,12 @@ def _all_turns(
     models: Mapping[tuple[str, int], ClassifierConfig],
     work: Work,
     schedule: Schedule,
-    one: Callable[[Callable[[], Step]], Round],
+    one: Callable[[Callable[[], Step], bool], Round],
 ) -> list[Cell]:
     rows: dict[int, list[str]] = {}
     for row, length in models:
         rows.setdefault(length, []).append(row)
-    return turns(rows, schedule, lambda row, n, part: one(lambda: step(models[row, n], n, part, work)))
+    return turns(rows, schedule, lambda row, n, part, memory: one(lambda: step(models[row, n], n, part, work), memory))
 
 
 def _in_bench_process(*arguments: Any) -> list[Cell]:
@@ -279,10 +280,10 @@ def _bench(pipe: Connection, models: Any, work: Work, schedule: Schedule, limits
         _settle_memory()
         notebook = parent_process()
 
-        def one(make: Callable[[], Step]) -> Round:
+        def one(make: Callable[[], Step], memory: bool) -> Round:
             if notebook is None or not notebook.is_alive():
                 raise RuntimeError("the process that asked for the measurement has ended")
-            return measure(make, limits)
+            return measure(make, limits, memory)
 
         pipe.send(_all_turns(models, work, schedule, one))
     except BaseException:
@@ -299,6 +300,7 @@ def _settle_memory() -> None:
     if hasattr(library, "mallopt"):  # glibc has it
         for option, value in ((_M_TRIM_THRESHOLD, 2**31 - 1), (_M_MMAP_THRESHOLD, 2**25)):
             library.mallopt(option, value)
+        library.malloc_trim(0)  # a child could use freed memory beyond its limit
 
 
 def _here(make: Callable[[], Step], limits: Limits) -> Round:

@@ -20,6 +20,7 @@ from transnormer_lib import attention as mechanisms
 from transnormer_lib.analysis import cpu_costs
 from transnormer_lib.analysis.cpu_costs import HEAD_DIM, HEADS, attention_step
 from transnormer_lib.analysis.interleaved import interleaved
+from transnormer_lib.analysis.tensor_memory import peak_bytes
 from transnormer_lib.choices import Rotary
 from transnormer_lib.data.batches import IGNORE, WindowBatches
 from transnormer_lib.data.corpora import load_text_corpus
@@ -134,7 +135,7 @@ def attention(lengths: Sequence[int] | None = None, rounds: int = 5) -> Benchmar
         able = {name: module for name, module in modules.items() if name != PEER or length % PEER_CHUNK == 0}
         steps = {name: attention_step(module, length) for name, module in able.items()}
         timings += _timings(steps, "softmax", length, rounds)
-    memory = {n: _peak_bytes(attention_step(modules["norm"], n)) / n for n in lengths or MEMORY_LENGTHS}
+    memory = {n: peak_bytes(attention_step(modules["norm"], n)) / n for n in lengths or MEMORY_LENGTHS}
     costs = cpu_costs.ratios(min(lengths or (4096,)), rounds)
     per_length = ", ".join(f"{per_token / 1024:.1f} KiB a token at {n:,}" for n, per_token in memory.items())
     notes = [
@@ -146,19 +147,6 @@ def attention(lengths: Sequence[int] | None = None, rounds: int = 5) -> Benchmar
     threads = torch.get_num_threads()
     title = f"attention, causal, {HEADS} heads of {HEAD_DIM}, float32, forward + backward, {threads} thread(s)"
     return Benchmark(title, "softmax", tuple(timings), tuple(notes), details)
-
-
-def _peak_bytes(step: Callable[[], object]) -> int:
-    """The most memory that torch held at one time while ``step`` ran, from its allocator's own events."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        step()
-    held = peak = 0
-    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        if event.device_type() == torch._C._autograd.DeviceType.CPU:
-            held += event.nbytes()
-            peak = max(peak, held)
-    return peak
 
 
 def training(lengths: Sequence[int] | None = None, rounds: int = 5, tokens: int = _TOKENS_PER_STEP) -> Benchmark:
@@ -177,7 +165,7 @@ def training(lengths: Sequence[int] | None = None, rounds: int = 5, tokens: int 
         own = _timings(steps, "vanilla", length, rounds)
         timings += own
         for t in own:
-            per_second, peak = size.batch * length / t.median, _peak_bytes(steps[t.name])
+            per_second, peak = size.batch * length / t.median, peak_bytes(steps[t.name])
             share = batch_seconds / (batch_seconds + t.median)
             row = {"length": length, "name": t.name, "tokens_per_second": per_second, "peak_bytes": peak}
             throughput.append(row | {"input_share": share})

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from transnormer_lib.checks import check_count
 from transnormer_lib.models.language_model import LanguageModel, ModelState
+from transnormer_lib.models.stepper import Stepper
 
 
 @dataclass(frozen=True)
@@ -78,17 +79,18 @@ def step_costs(
     vocabulary = min(model.config.vocab_size for model in models.values())
     for position in positions:
         ids_BN = torch.randint(vocabulary, (batch, position), generator=generator)
-        states = {name: model.eval().prefill(ids_BN)[1] for name, model in models.items()}
-        for name, model in models.items():  # the first step allocates
-            _, states[name] = model.step(ids_BN[:, -1], states[name])
+        steppers = {name: Stepper(model.eval()) for name, model in models.items()}
+        states = {name: model.prefill(ids_BN)[1] for name, model in models.items()}
+        for name, stepper in steppers.items():  # the first step allocates
+            _, states[name] = stepper.step(ids_BN[:, -1], states[name])
         held = {name: state_numbers(states[name], batch) for name in models}
         seconds: dict[str, list[float]] = {name: [] for name in models}
         for _ in range(rounds):
-            for name, model in models.items():
+            for name, stepper in steppers.items():
                 times = []
                 for _ in range(steps):
                     started = time.perf_counter()
-                    _, states[name] = model.step(ids_BN[:, -1], states[name])
+                    _, states[name] = stepper.step(ids_BN[:, -1], states[name])
                     times.append(time.perf_counter() - started)
                 seconds[name].append(statistics.median(times))
         costs += [StepCost(name, position, tuple(seconds[name]), held[name]) for name in models]

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from transnormer_lib.attention import DiagAttention, MultiHeadAttention
 from transnormer_lib.checks import check_count
+from transnormer_lib.models.backbone import evaluating
 
 LEVELS = 100  # Appendix F's num
 _ROUNDING = 1e-2  # allowed excess of a row's sum; half-precision weights round most
@@ -159,16 +160,12 @@ def model_locality(model: torch.nn.Module, input_ids_BN: Tensor) -> Locality:
 
     Holds the weights of all layers, [B, H, N, N] each, in memory at once.
     """
-    was_training = model.training
-    model.eval()
     sizes, maps, empty = [], [], []
-    try:
+    with evaluating(model):
         for weights in model.attention_weights(input_ids_BN):  # type: ignore[operator]
             sizes.append(neighbourhood_sizes(weights).mean(dim=(0, 1)).cpu())
             maps.append(weights[0].mean(dim=0).cpu())
             empty.append((weights.sum(-1) == 0).double().mean().item())
-    finally:
-        model.train(was_training)
     stacked = torch.stack(sizes)
     layer_maps = torch.stack(maps).float().numpy()
     return Locality(stacked.numpy(), area_under_curve(stacked).numpy(), layer_maps, float(np.mean(empty)))

@@ -1,7 +1,7 @@
 """Times a step of a model in its own process, under limits on memory and time.
 
 Each round forks a new process, so every round starts from the same memory, and a step beyond a limit loses only its own
-value. Linux only: memory is read from ``/proc`` and limited by ``RLIMIT_DATA``.
+value. Linux only: memory is limited by ``RLIMIT_DATA``.
 """
 
 import ctypes
@@ -22,6 +22,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
+from transnormer_lib.analysis.tensor_memory import held_bytes, peak_bytes
 from transnormer_lib.checks import check_count, check_positive
 
 Step = Callable[[], object]
@@ -61,7 +62,7 @@ class Round:
     """The result of one round: seconds of a step and peak memory, or what was missing and why."""
 
     seconds: float | None = None
-    peak_bytes: int | None = None
+    peak_bytes: int | None = None  # None: not measured
     missing: Missing = ""
     reason: str = ""
 
@@ -115,18 +116,19 @@ def piped_process(
         ours.close()
 
 
-def measure(make: Callable[[], Step], limits: Limits) -> Round:
+def measure(make: Callable[[], Step], limits: Limits, memory: bool = True) -> Round:
     """One round of the step that ``make`` builds, in a forked process of one thread.
 
-    Seconds are CPU time, so other programs do not count. The peak is private memory beyond what the process held before
-    ``make``: weights, gradients, optimiser state, activations, and the allocator's reserve.
+    Seconds are CPU time, so other programs do not count. The peak, if ``memory`` is asked for, takes one more step: it
+    is what tensors hold between two steps (weights, optimiser state), and the most that a step adds (activations,
+    gradients), as ``tensor_memory`` counts them. The memory limit holds for all that the process allocates, except
+    while that one step is counted.
 
     A step beyond a limit, or a process that the system kills, gives a :class:`Round` with a reason. Raises RuntimeError
     for any other error, with its traceback, and for any other signal, with its name. The child dies with its parent,
     even if the parent is killed.
     """
-    _return_freed_memory()
-    with piped_process("fork", _child, make, limits, os.getpid()) as (pipe, process):
+    with piped_process("fork", _child, make, limits, memory, os.getpid()) as (pipe, process):
         try:
             return _listen(pipe, limits, process.pid or 0)
         except EOFError:
@@ -153,7 +155,7 @@ def _listen(pipe: Connection, limits: Limits, pid: int) -> Round:
         if said == "built":
             allowed = limits.step_seconds
         elif said == "first":
-            allowed = (limits.repeats + 1) * limits.step_seconds
+            allowed = (limits.repeats + 2) * limits.step_seconds
         elif said == "error":
             raise RuntimeError(f"a step failed in its process:\n{value}")
         else:
@@ -171,19 +173,17 @@ def _processor_seconds(pid: int) -> float:
     return (user + system) / os.sysconf("SC_CLK_TCK")
 
 
-def _child(pipe: Connection, make: Callable[[], Step], limits: Limits, parent: int) -> None:
+def _child(pipe: Connection, make: Callable[[], Step], limits: Limits, memory: bool, parent: int) -> None:
     try:
         _die_with(parent)
-        before = _status()["RssAnon"]
-        if limits.memory_bytes:
-            _limit_memory(limits.memory_bytes)
-        step = make()
-        pipe.send(("built", None))
-        seconds = timed(step, limits, lambda: pipe.send(("first", None)), clock=time.process_time)
-        now = _status()
-        # The kernel keeps the peak of all resident pages. File pages, the code of libraries, never become fewer.
-        peak = now["VmHWM"] - now["RssFile"] - now["RssShmem"]
-        found = limits.too_slow if seconds > limits.step_seconds else Round(seconds, max(peak - before, 0))
+        before = held_bytes() if memory else 0
+        with _limited(limits.memory_bytes):
+            step = make()
+            pipe.send(("built", None))
+            seconds = timed(step, limits, lambda: pipe.send(("first", None)), clock=time.process_time)
+        found = limits.too_slow
+        if seconds <= limits.step_seconds:
+            found = Round(seconds, held_bytes() - before + peak_bytes(step) if memory else None)
         pipe.send(("round", found))
     except BaseException as error:
         missed = out_of_memory(error, limits)
@@ -199,20 +199,18 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _status() -> dict[str, int]:
-    """The process's memory in bytes, by the kernel's names for it."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
-    pairs = [line.split(":") for line in lines if line.endswith(" kB")]
-    return {name: 1024 * int(value.split()[0]) for name, value in pairs}
+def _data_bytes() -> int:
+    """The process's memory that ``RLIMIT_DATA`` limits."""
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    return 1024 * int(status.partition("VmData:")[2].split()[0])
 
 
-def _return_freed_memory() -> None:
-    # A child would fill its parent's freed heap first, without growing, and its peak would read too low.
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc has it
-        trim(0)
-
-
-def _limit_memory(more: int) -> None:
-    limit, hard = _status()["VmData"] + more, resource.getrlimit(resource.RLIMIT_DATA)[1]
-    # An outside hard limit stays as it is.
-    resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+@contextmanager
+def _limited(more: int) -> Iterator[None]:
+    outside = resource.getrlimit(resource.RLIMIT_DATA)
+    if more:
+        limit, hard = _data_bytes() + more, outside[1]
+        # An outside hard limit stays as it is.
+        resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_DATA, outside)
