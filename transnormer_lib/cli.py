@@ -5,16 +5,19 @@ so that ``--help`` answers at once.
 """
 
 import argparse
+import itertools
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transnormer_lib import __version__
 
 if TYPE_CHECKING:
+    from transnormer_lib.analysis.benchmarks import Benchmark
+    from transnormer_lib.analysis.step_products import StepBenchmark
     from transnormer_lib.project import Preset, Project
 
 
@@ -98,12 +101,32 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    project, _, notebooks = _chosen(options)
+    if options.json and not options.dry_run:
+        raise _mistake("json: belongs to --dry-run")
+    if options.dry_run and (options.processes > 1 or options.snakemake):
+        raise _mistake("dry-run: trains nothing, so it takes neither --processes nor arguments after --")
+    project, preset, notebooks = _chosen(options)
+    if options.dry_run:
+        return _forecast(options, project, preset, notebooks)
     from transnormer_lib.report.sweep import sweep
 
     return sweep(
         project, options.preset, notebooks, options.run_pattern, options.cores, options.processes, options.snakemake
     )
+
+
+def _forecast(options: argparse.Namespace, project: "Project", preset: "Preset", notebooks: list[str]) -> int:
+    import json
+
+    from transnormer_lib.report import forecast, plan
+
+    device = plan.measure_device(gpu=preset.device == "gpu")
+    found = forecast.forecast(project, options.preset, notebooks, options.run_pattern, device)
+    if options.json:
+        print(json.dumps(forecast.as_json(found), indent=1))
+    else:
+        print(forecast.as_text(found, options.preset, options.cores))
+    return 0
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -121,13 +144,14 @@ def _bench(options: argparse.Namespace) -> int:
     if options.threads:
         preset = replace(preset, threads=options.threads)
     os.environ.update(preset.environment)  # before torch is imported
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # no messages of the profiler; set before torch is imported
     if options.what == "kernels":
         return _bench_kernels(options)
-    from transnormer_lib.analysis import benchmarks
+    from transnormer_lib.analysis import benchmarks, step_products
 
-    measure = {"attention": benchmarks.attention, "training": benchmarks.training}[options.what]
-    result = measure(options.lengths, options.repeats or 5)
+    measures: dict[str, Callable[[list[int] | None, int], Benchmark | StepBenchmark]] = {
+        "attention": benchmarks.attention, "training": benchmarks.training, "decoding": step_products.benchmark
+    }  # fmt: skip
+    result = measures[options.what](options.lengths, options.repeats or 5)
     print(result.as_text())
     if options.json is not None:
         from transnormer_lib.files import write_text
@@ -231,10 +255,12 @@ def _runs(options: argparse.Namespace) -> int:
         if options.what == "show":
             print(json.dumps(run.record, indent=1) if options.json else runs.shown(run))
             return 0
-        from transnormer_lib.models.generation import Sampling
+        from transnormer_lib.models.sampling import Sampling
 
-        sampling = Sampling(temperature=options.temperature, top_p=options.top_p)
-        print(options.prompt + run.generate(options.prompt, options.tokens, sampling, options.seed))
+        sampling = Sampling(options.temperature, options.top_k, options.top_p)
+        pieces = run.stream(options.prompt, options.tokens, sampling, options.seed, options.stop or ())
+        for piece in itertools.chain([options.prompt], pieces, ["\n"]):
+            print(piece, end="", flush=True)
     except (RunDamaged, RunFailed) as problem:
         print(f"transnormer: {problem}", file=sys.stderr)
         return 1
@@ -282,7 +308,7 @@ def _parser() -> argparse.ArgumentParser:
     claims.add_argument(
         "--keep",
         action="store_true",
-        help="write verdicts and runs, with the machine, to reports/kept/, to be committed",
+        help="write verdicts and runs, with the machine and the plans' commits, to reports/kept/, to be committed",
     )
     claims.set_defaults(run=_claims)
 
@@ -323,7 +349,9 @@ def _parser() -> argparse.ArgumentParser:
     runs.add_argument("--prompt", default="The ", metavar="TEXT", help="generate: the text to continue")
     runs.add_argument("--tokens", type=_positive, default=200, help="generate: how many to write (default: 200)")
     runs.add_argument("--temperature", type=float, default=0.8, help="generate: 0 writes the likeliest (default: 0.8)")
+    runs.add_argument("--top-k", type=int, default=0, metavar="K", help="generate: draw from the K likeliest (0: all)")
     runs.add_argument("--top-p", type=float, default=0.95, help="generate: draw from the likeliest with this share")
+    runs.add_argument("--stop", action="append", metavar="TEXT", help="generate: end with this text; may be repeated")
     runs.add_argument("--seed", type=int, default=0, help="generate: another seed, another text")
     runs.set_defaults(run=_runs)
 
@@ -334,14 +362,16 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"{after} sweep --preset paper -- --executor slurm --jobs 50",
     )
     sweep.add_argument("--processes", type=_positive, default=1, help="processes per run, by torchrun (default: 1)")
+    sweep.add_argument("--dry-run", action="store_true", help="train nothing: runs stored and left, core-hours left")
+    sweep.add_argument("--json", action="store_true", help="with --dry-run: the same as JSON")
     sweep.set_defaults(run=_sweep)
 
     bench = commands.add_parser(
-        "bench", parents=[common], help="measure the speed of attention, of training or of the kernels here"
+        "bench", parents=[common], help="measure the speed of attention, training, decoding or the kernels here"
     )
-    bench.add_argument("what", choices=("attention", "training", "kernels"))
+    bench.add_argument("what", choices=("attention", "training", "decoding", "kernels"))
     bench.add_argument(
-        "--lengths", type=_lengths, help="tokens per sequence, like 512,1024 (default: standard lengths)"
+        "--lengths", type=_lengths, help="tokens per sequence, or before a step, like 512,1024 (default: standard)"
     )
     bench.add_argument("--repeats", type=_positive, help="rounds, each with all competitors (default: 5; kernels: 20)")
     bench.add_argument("--threads", type=_positive, help="CPU threads (default: the preset's)")

@@ -19,6 +19,7 @@ Kind = Literal["theorem", "misprint", "property", "print", "number", "ordering",
 
 PACKAGE = Path(__file__).parents[1]
 FILE = "claims.yaml"  # in a study's folder
+PLANS = "plan*.yaml"
 _ID = r"^[a-z0-9]+(-[a-z0-9]+)*$"
 _Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
 
@@ -42,6 +43,8 @@ class Claim(Record):
     decided_at: Scale  # smallest preset that may decide it
     notebook: str  # that measures it, the study's: "01_gradient_theory"
     timing: bool = False  # a measured time: differs between two runs of the same code
+    rounds: bool = False  # its values are rounds of one measurement, which stand in the place of seeds
+    exploratory: bool = False  # added after the study's plan (plan*.yaml); its reason says so
 
     @field_validator("paper")
     @classmethod
@@ -78,8 +81,8 @@ class Claim(Record):
 def load(studies: Path = PACKAGE / "studies", project: Project | None = None) -> tuple[Claim, ...]:
     """The claims of every study, in the order of ``project``'s notebooks (default: this checkout's) and of the files.
 
-    Raises ValueError naming file, claim and field for a broken entry, both files for an id used twice, and the file of
-    a study without a notebook.
+    Raises ValueError naming file, claim and field for a broken entry, both files for an id used twice, the file of a
+    study without a notebook, and a claim that is exploratory where there is no plan.
     """
     found: dict[str, tuple[str, Claim]] = {}
     notebooks = (project or Project(PACKAGE.parent)).notebook_of_study
@@ -95,6 +98,8 @@ def load(studies: Path = PACKAGE / "studies", project: Project | None = None) ->
             name = fields.get("id") if isinstance(fields, dict) else None
             named = {"paper": content["paper"], "notebook": notebooks[study], **fields} if name else fields
             claim = build(Claim, named, f"{where}: claim {name!r}" if name else f"{where}: entry {position}")
+            if claim.exploratory and not any(path.parent.glob(PLANS)):
+                raise ValueError(f"{where}: claim {name!r}: exploratory=True: the study has no plan, no file {PLANS}")
             if claim.id in found:
                 raise ValueError(f"id={claim.id!r}: used twice, in {found[claim.id][0]} and in {where}")
             found[claim.id] = (where, claim)

@@ -19,7 +19,7 @@ from transnormer_lib.ledger.claims import Claim, by_id
 from transnormer_lib.ledger.families import settle
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.measurements import MIME
-from transnormer_lib.ledger.verdicts import VERDICTS, Judgement, at_least, judge
+from transnormer_lib.ledger.verdicts import VERDICTS, Judgement, at_least, judge, marked
 
 NEVER_RUN = "the notebook has not been run at this preset"
 
@@ -111,14 +111,16 @@ def judge_claims(
         if claim.id not in judged:
             reason = _why_not_run(runs[claim.notebook], problems.get(claim.notebook))
             judged[claim.id] = Judgement("not run", reason=reason)
-    judged = settle(claims, judged)
+    settled = settle(claims, judged)
+    judged = {claim.id: marked(claim, settled[claim.id]) for claim in claims}
     larger = {entry["id"]: entry for kept in above for entry in kept.claims if entry["verdict"] != "not run"}
     best, entries = dict(judged), []
     for claim in claims:
         found, source = scale, "run"
         decided = at_least(scale, claim.decided_at) and judged[claim.id].verdict != "not run"
         if claim.id in larger and not decided:
-            best[claim.id], found, source = _kept(larger[claim.id]), larger[claim.id]["scale"], "kept"
+            entry = larger[claim.id]
+            best[claim.id], found, source = marked(claim, _kept(entry)), entry["scale"], "kept"
         page = claim.notebook if claim.notebook in notebooks else "ledger"
         entries.append(_entry(claim, best[claim.id], found, source, page))
     return Ledger(entries, judged, best, problems)

@@ -1,13 +1,14 @@
 """Results of scales that take long, committed to the repository: ``reports/kept/<preset>/<notebook>.json``.
 
 ``transnormer claims --preset night --only 09 --keep`` writes the file from a finished report: the verdicts of the
-notebook's claims, the record of every training run, the parameters, machine, date and commit. Notebooks and pages of a
-smaller scale show it with its origin. Kept results are never judged again.
+notebook's claims, the record of every training run, the parameters, machine, date and commit, and the commits of the
+study's plans. Notebooks and pages of a smaller scale show it with its origin. Kept results are never judged again.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from transnormer_lib.choices import SCALES
 from transnormer_lib.project import Project, UserMistake, find_project
 
 _ENTRY = {"id", "verdict", "scale", "measured", "seeds"}  # what the ledger reads of a claim
+_PLAN = {"file", "sha256", "commit", "date", "judged", "after"}
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Kept:
     threads: int
     commit: str  # whose code trained them, and whether there were local changes
     started: str  # when the notebook started; ISO 8601
+    plans: Sequence[Mapping[str, Any]] = ()  # of ``studies.common.plans``; files of an older form have none
+    exhibits: Mapping[str, Any] = field(default_factory=dict)  # by name, of ``show.evidence.exhibit``
 
     @property
     def training_seconds(self) -> float:
@@ -45,10 +49,32 @@ class Kept:
             f"thread{'' if self.threads == 1 else 's'} a run, commit {self.commit}."
         )
 
-    def origin(self) -> dict[str, str]:
-        """For a page of a report: where these results come from, the file with every run's record, the command."""
+    def planned(self) -> list[str]:
+        """Per plan, its commit and whether it came before the runs that were judged by it."""
+        return [f"{plan['file']}: {self._came_first(plan)}" for plan in self.plans]
+
+    def _came_first(self, plan: Mapping[str, Any]) -> str:
+        if plan["commit"] is None:
+            return "the commit of its content is not known, nor whether it came before the runs."
+        commit, judged, after = f"commit {plan['commit'][:12]}, {plan['date'][:10]}", plan["judged"], plan["after"]
+        if judged == 0:
+            return f"{commit}; none of these runs was judged by it."
+        if after is None:
+            before = datetime.fromisoformat(plan["date"]) < datetime.fromisoformat(self.started)
+            return (
+                f"{commit}, {'before' if before else 'after'} the notebook ran; when the judged runs ({judged}) were "
+                "trained is not known."
+            )
+        if after == judged:
+            return f"decided beforehand, {commit}; the code that trained the judged runs ({judged}) held it."
+        missing = f"{judged - after} of the {judged} judged runs"
+        return f"{commit}; the code that trained {missing} did not hold it, as far as git knows."
+
+    def origin(self) -> dict[str, Any]:
+        """For a page of a report: where these results come from, the plans, every run's record, the command."""
         return {
             "sentence": self.sentence(),
+            "plans": self.planned(),
             "href": f"../kept/{self.preset}/{self.notebook}.json",
             "command": f"make report PRESET={self.preset} ONLY={self.notebook.split('_')[0]}",
         }
@@ -81,6 +107,8 @@ def read(preset: str, notebook: str, project: Project | None = None) -> Kept | N
         found = Kept(**json.loads(path.read_text(encoding="utf-8")))
         if not all(claim.keys() >= _ENTRY for claim in found.claims):
             raise ValueError(f"a claim lacks one of {', '.join(sorted(_ENTRY))}")
+        if not all(plan.keys() >= _PLAN for plan in found.plans):
+            raise ValueError(f"a plan lacks one of {', '.join(sorted(_PLAN))}")
     except (AttributeError, ValueError, TypeError) as fault:
         raise UserMistake(f"{path.name}: is not a kept result: {fault}") from None
     return found

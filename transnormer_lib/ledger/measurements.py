@@ -151,6 +151,7 @@ class Measurements:
         floor: float | None = None,
         floor_name: str = "the floor",
         controls: Mapping[str, Sequence[float]] | None = None,
+        learned: Mapping[str, Sequence[float]] | None = None,
         notes: Sequence[str] = (),
     ) -> Recorded:
         """Whether ``better``, the side that the claim favours, is ahead of ``worse``, paired by seed; of a
@@ -158,8 +159,9 @@ class Measurements:
 
         Lower values are better (loss, perplexity, bits per byte) unless ``higher_is_better``. With a ``floor``, like
         the bits per byte of a bigram model, every value of both sides must beat it, and of ``controls``, the matched
-        controls by name. ``notes`` say how the data differ from the published ones; scales on real data do not judge an
-        ordering on a sample of them.
+        controls by name. Where the sides are no losses, ``learned`` has those of the rows behind them, and they must
+        beat the floor instead. ``notes`` say how the data differ from the published ones; scales on real data do not
+        judge an ordering on a sample of them.
         """
         kind = self._expect(claim, "ordering", "comparable")
         samples = [note for note in notes if note.startswith("sample")]
@@ -174,6 +176,8 @@ class Measurements:
                 raise ValueError(f"claim={claim!r}: floor={floor!r}: must be finite")
         if controls:
             fields["controls"] = {name: _numbers(claim, name, values) for name, values in controls.items()}
+        if learned:
+            fields["learned"] = {name: _numbers(claim, name, values) for name, values in learned.items()}
         return self._record(claim, kind, fields)
 
     def not_run(self, claim: str, reason: str) -> Recorded:

@@ -220,13 +220,13 @@ def _part(
 def _effect(
     effect: Effect | None, paper: str, claims: Mapping[str, Claim], entries: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The fields of an Answer that say how large the effect is; a published one also where nothing was measured."""
+    """The fields of an Answer that say how large the effect is; a published one also where nothing was decided."""
     if effect is None:
         return {}
     found: dict[str, Any] = {"published_effect": _published(effect, paper, claims[effect.claim])}
     entry = entries[effect.claim]
     measured = entry["measured"]
-    if rests_on_training(claims[effect.claim]) and entry["scale"] == "quick":
+    if entry["verdict"] == "undecided" or (rests_on_training(claims[effect.claim]) and entry["scale"] == "quick"):
         return found
     if effect.form == "value":
         value = measured["mean"] if isinstance(measured, Mapping) else measured

@@ -51,7 +51,11 @@ def shown(value: Any, digits: int = 5) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {shown(item, digits)}" for key, item in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(f"({shown(v, digits)})" if isinstance(v, list | tuple) else shown(v, digits) for v in value)
+        return (
+            "none"
+            if not value
+            else ", ".join(f"({shown(v, digits)})" if isinstance(v, list | tuple) else shown(v, digits) for v in value)
+        )
     return {"inf": "∞", "-inf": "−∞"}.get(value, value) if isinstance(value, str) else str(value)
 
 

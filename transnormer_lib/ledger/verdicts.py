@@ -14,16 +14,17 @@ A claim's ``decided_at`` is the smallest scale that may decide it. The kinds and
   holds zero and, at ``decided_at``, excludes the claim's ``least`` lead.
 - ``comparable``: the same about a lead of minus the claim's ``tolerance``, by which it may be behind.
 - An ordering or comparison is ``not learned`` if a run of either side, or of a matched control, does not beat the
-  floor, the score of a simple model such as a bigram.
+  floor, the score of a simple model such as a bigram; where the sides are no losses, if those of their rows do not.
 - ``not run``, with the reason: nothing was measured, there are too few seeds, or a claim without a weaker verdict was
   measured below its ``decided_at``.
 
-A number that is not finite never succeeds. ``ledger.families`` corrects for the number of orderings in a table.
+A number that is not finite never succeeds. The reason of an exploratory claim, one that was added after the plan,
+begins with that. ``ledger.families`` corrects for the number of orderings in a table.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from transnormer_lib.analysis.seeds import paired_difference
@@ -48,6 +49,7 @@ VERDICTS = (
     "reproduced",
     "survives",
 )
+EXPLORATORY = "exploratory: added after the plan"
 SEEDS = 5  # the fewest on which an ordering is judged
 
 
@@ -69,13 +71,21 @@ def at_least(scale: str, decided_at: str) -> bool:
     return SCALES.index(scale) >= SCALES.index(decided_at)
 
 
+def marked(claim: Claim, judgement: Judgement) -> Judgement:
+    """The judgement, whose reason begins with ``EXPLORATORY`` if the claim is; once, however often it is marked."""
+    reason = judgement.reason or ""
+    if not claim.exploratory or reason.startswith(EXPLORATORY):
+        return judgement
+    return replace(judgement, reason=f"{EXPLORATORY}; {reason}" if reason else EXPLORATORY)
+
+
 def judge(claim: Claim, measurement: Mapping[str, Any], scale: str) -> Judgement:
     """The verdict on ``claim`` from its measurement at ``scale``.
 
     Raises ValueError where the measurement is of another kind than the claim.
     """
     if measurement["kind"] == "not run":
-        return Judgement("not run", reason=measurement["reason"])
+        return marked(claim, Judgement("not run", reason=measurement["reason"]))
     if measurement["kind"] != claim.kind:
         raise ValueError(f"claim {claim.id!r}: is of kind {claim.kind!r}, measured as {measurement['kind']!r}")
     rules = {
@@ -87,7 +97,7 @@ def judge(claim: Claim, measurement: Mapping[str, Any], scale: str) -> Judgement
         "ordering": _ordering,
         "comparable": _ordering,
     }
-    return rules[claim.kind](claim, measurement, at_least(scale, claim.decided_at))
+    return marked(claim, rules[claim.kind](claim, measurement, at_least(scale, claim.decided_at)))
 
 
 def _theorem(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> Judgement:
@@ -159,7 +169,7 @@ def _ordering(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> J
     better, worse = ([float(value) for value in measurement[side]] for side in ("better", "worse"))
     seeds = _seeds(measurement)
     measured: dict[str, Any] = {side: measurement[side] for side in ("better", "worse")}
-    measured |= {name: measurement[name] for name in ("floor", "controls") if measurement.get(name)}
+    measured |= {name: measurement[name] for name in ("floor", "controls", "learned") if measurement.get(name)}
     if len(better) < SEEDS:
         return Judgement("not run", measured, seeds, f"needs at least {SEEDS} seeds, has {len(better)}")
     if reason := _not_learned(measurement):
@@ -189,15 +199,16 @@ def _not_learned(measurement: Mapping[str, Any]) -> str:
     """Which side's runs diverged or do not beat the floor; empty if all do."""
     floor, higher = measurement.get("floor"), measurement["higher_is_better"]
     sides = {"the favoured side": measurement["better"], "the other side": measurement["worse"]}
-    for name, values in (sides | dict(measurement.get("controls") or {})).items():
+    losses = measurement.get("learned")  # where the sides are none; lower is better
+    for name, values in (dict(losses or {}) | sides | dict(measurement.get("controls") or {})).items():
         numbers = [float(value) for value in values]
         diverged = sum(not math.isfinite(number) for number in numbers)
         if diverged:
             return f"{diverged} of {len(numbers)} runs of {name} diverged"
-        if floor is None:
+        if floor is None or (losses and name not in losses):
             continue
         limit = float(floor["value"])
-        behind = sum(number <= limit if higher else number >= limit for number in numbers)
+        behind = sum(number <= limit if higher and not losses else number >= limit for number in numbers)
         if behind:
             return f"{behind} of {len(numbers)} runs of {name} do not beat {floor['name']} ({shown(limit)})"
     return ""

@@ -38,7 +38,7 @@ class Discrepancy(Record):
     no_flag: str = ""  # or why there is nothing to choose
     code: Annotated[list[_Place], Field(min_length=1)]
     claims: list[str] = []  # noqa: RUF012  ids of claims that judge the same thing; pydantic copies the default
-    trained: str = ""  # the comparison of trained runs with and without the choice (``COMPARISONS``)
+    trained: str = ""  # the comparison of trained runs with and without the choice (``comparisons`` of the study)
     inferred: bool = False  # the settlement is our conclusion, not a fact
 
     @model_validator(mode="after")

@@ -9,11 +9,16 @@ from transnormer_lib.papers.records import Record, build, read_list
 # Sources that are code, at the commit we read: the released training scripts, and Skyformer's configuration.
 SCRIPTS = "OpenNLPLab/Transnormer@fba2b49"
 SKYFORMER = "pkuzengqi/Skyformer@1a677cb"
-Model = Literal["autoregressive", "bidirectional", "arena"]
+Model = Literal[
+    "autoregressive", "bidirectional", "arena",  # TransNormer
+    "copy", "cost", "mnist", "cifar", "speech",  # Transformers are RNNs
+    "gau", "roformer",  # GAU-based model
+    "sentences",  # what a text says of its tables
+]  # fmt: skip
 
 
 class Settings(Record):
-    """The values that one source gives for one kind of model, as printed."""
+    """The values that one source gives for one kind of model, or in its sentences, as printed."""
 
     source: str  # "Table 13", "Section 5.1", or repository@commit, as SCRIPTS
     model: Model

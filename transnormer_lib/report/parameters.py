@@ -99,7 +99,7 @@ def resolve(project: Project, preset: str, notebook: str) -> dict[str, Any]:
     A preset's YAML says what differs from the notebook's defaults. ``extends: NN_other`` takes over the values that the
     preset gives to another notebook, for the parameters that both have; ``extends: {NN_other: base_}`` does so for the
     parameters named with a prefix. Of several notebooks the first goes before the others, the notebook's own values
-    before all.
+    before all. Of a mapping, such as a rate per row, each entry counts on its own.
 
     Raises :class:`UserMistake` for a name that the notebook does not have (naming the nearest), a value of the wrong
     type, a ``scale`` that is not the preset's, and an ``extends`` that is neither form, unknown or in a circle.
@@ -123,7 +123,7 @@ def _resolve(project: Project, preset: str, notebook: str, extending: tuple[str,
         if other not in project.notebooks:
             raise UserMistake(f"{where}: extends={other!r}: no such notebook{nearest(other, project.notebooks)}")
         taken = _resolve(project, preset, other, (*extending, notebook))
-        values = {prefix + name: value for name, value in taken.items() if prefix + name in known} | values
+        values = _merged({prefix + name: value for name, value in taken.items() if prefix + name in known}, values)
     scale = project.preset(preset).scale
     if values.setdefault("scale", scale) != scale:
         raise UserMistake(f"{where}: scale={values['scale']!r}: the preset's is {scale!r}")
@@ -134,6 +134,15 @@ def _resolve(project: Project, preset: str, notebook: str, extending: tuple[str,
         elif name != "scale":
             raise UserMistake(f"{where}: {name}={value!r}: no such parameter{nearest(name, known)}")
     return resolved
+
+
+def _merged(taken: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The notebook's own values before those taken over; of two mappings, its own entries before the others."""
+    merged = {**taken, **own}
+    for name in taken.keys() & own.keys():
+        if isinstance(taken[name], Mapping) and isinstance(own[name], Mapping):
+            merged[name] = {**taken[name], **own[name]}
+    return merged
 
 
 def changed(project: Project, notebook: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -85,9 +86,8 @@ def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device
     """
     from transnormer_lib.models.flops import training_flops
     from transnormer_lib.training.setup import parameters_of
-    from transnormer_lib.training.store import default_root
 
-    store = default_root()
+    stored = StoredRuns()
 
     @cache
     def sizes(key: str) -> tuple[int, int]:
@@ -98,7 +98,7 @@ def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device
     first: dict[str, str] = {}  # identity of a run → the first notebook that needs it
     planned = []
     for notebook in notebooks:
-        for what, config in _with_starts(runs_of(project, preset, notebook)).items():
+        for what, config in with_starts(runs_of(project, preset, notebook)).items():
             key = repr((config.model, config.head, config.data.length))
             models.setdefault(key, config)
             parameters, flops_per_sequence = sizes(key)
@@ -118,35 +118,55 @@ def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device
                     parameters=parameters,
                     tokens=sequences * config.data.length * (2 if pairs else 1),
                     flops=flops,
-                    hours=flops / (device.rate * UTILISATION) / 3600,
-                    stored=_is_stored(config, store),
+                    hours=hours(flops, device),
+                    stored=stored.record(config) is not None,
                     shared_with=None if earlier == notebook else earlier,
                 )
             )
     return planned
 
 
-def _with_starts(configs: "Sequence[RunConfig]") -> "dict[str, RunConfig]":
+def hours(flops: float, device: Device) -> float:
+    """An estimate of the time that these operations of training take on the device."""
+    return flops / (device.rate * UTILISATION) / 3600
+
+
+def with_starts(configs: "Sequence[RunConfig]") -> "dict[str, RunConfig]":
     """The runs by identity, each after the run that it starts from."""
     found: dict[str, RunConfig] = {}
     for config in configs:
         chain = config.chain()
         for number, run in enumerate(chain):
-            # Bands are not part of the identity: notebooks may expect different losses of one run.
-            found.setdefault(repr([earlier.identity() for earlier in chain[: number + 1]]), run)
+            found.setdefault(identity(chain[: number + 1]), run)
     return found
 
 
-def _is_stored(config: "RunConfig", store: Path) -> bool:
-    """Whether the store has this run from the present code, with the data that its record names."""
-    from transnormer_lib.training.identity import run_id
+def identity(chain: "Sequence[RunConfig]") -> str:
+    """What distinguishes a run, the last of its chain, from others, apart from the content of its data."""
+    # Bands are not part of the identity: notebooks may expect different losses of one run.
+    return repr([run.identity() for run in chain])
 
-    sources = {run.data.source for run in config.chain()}
-    for record in store.glob(f"{config.name}-*/record.json"):
-        fingerprints = json.loads(record.read_text())["data"]
-        if sources <= set(fingerprints) and record.parent.name == run_id(config, fingerprints):
-            return True
-    return False
+
+class StoredRuns:
+    """The complete runs of the store. They are found by the data that their records name; no data are read."""
+
+    def __init__(self) -> None:
+        from transnormer_lib.training.store import default_root
+
+        self._folders: dict[str, list[Path]] = defaultdict(list)  # by the name in the config
+        for path in default_root().glob("[!.]*/record.json"):
+            self._folders[path.parent.name.rpartition("-")[0]].append(path)
+
+    def record(self, config: "RunConfig") -> dict[str, Any] | None:
+        """The record of this run from the present code; None if there is none."""
+        from transnormer_lib.training.identity import run_id
+
+        sources = {run.data.source for run in config.chain()}
+        for path in self._folders.get(config.name, ()):
+            record: dict[str, Any] = json.loads(path.read_text())
+            if sources <= set(record["data"]) and path.parent.name == run_id(config, record["data"]):
+                return record
+        return None
 
 
 def as_json(runs: Sequence[PlannedRun]) -> list[dict[str, Any]]:

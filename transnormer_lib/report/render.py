@@ -10,13 +10,15 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from markupsafe import Markup
-from nbconvert.exporters import HTMLExporter
+from nbconvert.exporters import HTMLExporter, TemplateExporter
+from nbconvert.filters import Highlight2HTML
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from traitlets.config import Config
 
@@ -86,6 +88,27 @@ class _Renderer(IPythonRenderer):
         return mathml(rf"\begin{{{name}}}{body}\end{{{name}}}", display=True)
 
 
+class _Exporter(HTMLExporter):
+    """nbconvert's HTML exporter without its last step.
+
+    That parses the whole page once more to add what our pages have already, and takes longer than all the rest.
+    """
+
+    def from_notebook_node(self, nb: Any, resources: Any = None, **kw: Any) -> Any:
+        self.register_filter("highlight_code", Highlight2HTML(pygments_lexer="ipython3", parent=self))
+        return TemplateExporter.from_notebook_node(self, nb, resources, **kw)
+
+
+@lru_cache(maxsize=1)
+def _exporter() -> _Exporter:
+    """One for all pages, so that its templates are compiled once."""
+    return _Exporter(
+        config=Config({"NbConvertBase": {"display_data_priority": _PRIORITY}}),
+        template_name="basic",
+        raw_template=_TEMPLATE.read_text(encoding="utf-8"),
+    )
+
+
 def notebook_html(
     notebook: Mapping[str, Any], known: Collection[str], draw: Callable[[Sequence[str]], str]
 ) -> NotebookHtml:
@@ -103,11 +126,7 @@ def notebook_html(
     lead = _take_lead(content)
     lead_html = to_html(lead) if lead.strip() else ""
     drawn = _draw_claims(content, known, draw)
-    exporter = HTMLExporter(
-        config=Config({"NbConvertBase": {"display_data_priority": _PRIORITY}}),
-        template_name="basic",
-        raw_template=_TEMPLATE.read_text(encoding="utf-8"),
-    )
+    exporter = _exporter()
     exporter.register_filter("markdown2html", to_html)
     body, _ = exporter.from_notebook_node(nbformat.reads(json.dumps(content), as_version=4))
     body = body.replace(output_styles(), "").strip()

@@ -1,7 +1,8 @@
 """When is an executed notebook stale? When its digest changes.
 
 The digest covers the notebook's code cells, its resolved parameters, every project module that the code imports,
-directly or not, with the YAML files and templates of those modules, and the committed results that the notebook shows.
+directly or not, with the YAML files and templates of those modules, the committed results that the notebook shows, and
+which optional packages of its study are installed.
 It leaves out prose, which is copied into the executed notebook (:func:`refresh_markdown`), and claims, which the
 ledger judges again each time.
 """
@@ -62,6 +63,7 @@ def digest(project: Project, notebook: str, parameters: dict[str, Any]) -> str:
     # Committed results that the notebook shows: those of larger scales, and the files that its study reads.
     if kept.__name__ in modules and "scale" in parameters:
         data |= {f"kept/{found.preset}": vars(found) for found in kept.larger(parameters["scale"], notebook, project)}
+    data |= {f"package {name}": found for name, found in studies.optional(notebook).items()}
     for pattern in studies.reads(notebook):
         data |= {file.name: sha256(file) for file in project.root.glob(pattern)}
     content = {"cells": cells, "parameters": parameters, "modules": source_digest(start), "data": data}

@@ -68,7 +68,12 @@ def tried_text(claim: Claim, judgement: Judgement) -> str | None:
     if claim.kind == "theorem" and isinstance(judgement.measured, Mapping):
         points = judgement.measured["searched"]
         return f"tried: {shown(points)} point{'' if points == 1 else 's'}"
-    return f"tried: {len(judgement.seeds)} seeds" if judgement.seeds else None
+    return f"tried: {_repetitions(claim, judgement)}" if judgement.seeds else None
+
+
+def _repetitions(claim: Claim, judgement: Judgement) -> str:
+    """Over how many seeds, or rounds of a measurement, the claim was measured."""
+    return f"{len(judgement.seeds or ())} {'rounds' if claim.rounds else 'seeds'}"
 
 
 def _sentence(text: str) -> str:
@@ -130,7 +135,9 @@ def _values(claim: Claim, judgement: Judgement) -> list[tuple[str, str]]:
             rows.append((side, f"{_mean(numbers)} ({shown(min(numbers))} to {shown(max(numbers))})"))
         if judgement.interval:
             low, high = judgement.interval
-            ahead = f"{shown(ours['difference'])}, 95% in [{shown(low)}, {shown(high)}], {len(seeds)} seeds"
+            ahead = (
+                f"{shown(ours['difference'])}, 95% in [{shown(low)}, {shown(high)}], {_repetitions(claim, judgement)}"
+            )
             rows.append(("ahead by", ahead))
             p = f"{shown(ours['p'], 2)}"
             if ours.get("family", 1) > 1:
@@ -140,7 +147,7 @@ def _values(claim: Claim, judgement: Judgement) -> list[tuple[str, str]]:
         if "floor" in ours:
             rows.append((f"to beat: {ours['floor']['name']}", shown(ours["floor"]["value"])))
         return rows
-    mean = f", {len(seeds)} seeds" if claim.kind == "number" and len(seeds) > 1 else ""
+    mean = f", {_repetitions(claim, judgement)}" if claim.kind == "number" and len(seeds) > 1 else ""
     return [*rows, ("ours", _short(claim, judgement) + mean)]
 
 

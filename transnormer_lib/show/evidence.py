@@ -1,10 +1,13 @@
 """Which data and runs a notebook read: displayed in its output, from where the guard copies it into the record."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 PROVENANCE_MIME = "application/vnd.transnormer.provenance+json"
+EXHIBIT_MIME = "application/vnd.transnormer.exhibit+json"
+LARGEST_EXHIBIT = 300_000  # characters of JSON; kept files are committed
 
 
 def data_read(**fingerprints: str) -> None:
@@ -29,6 +32,26 @@ def runs_read(records: Iterable[Mapping[str, Any]]) -> None:
         made[f"torch {conditions['versions'].get('torch')} on {conditions['device']}"] += 1
     line = f"{made.total()} runs, {seconds:.0f} seconds of training in all" + (f"; {runs_text(made)}" if made else "")
     display({"text/plain": line, PROVENANCE_MIME: {"runs": dict(made)}}, raw=True)
+
+
+def exhibit(name: str, content: Mapping[str, Any]) -> None:
+    """Display what is to be kept of a notebook besides claims and runs, such as samples: a line, and the JSON.
+
+    ``transnormer claims --keep`` copies it into the kept file (``ledger.kept.Kept.exhibits``). Raises ValueError for
+    more than ``LARGEST_EXHIBIT`` characters.
+    """
+    from IPython.display import display
+
+    size = len(json.dumps(content))
+    if size > LARGEST_EXHIBIT:
+        raise ValueError(f"content: takes {size:,} characters, must take at most {LARGEST_EXHIBIT:,} to be kept")
+    display({"text/plain": f"{name}: {size / 1000:.0f} kB to keep", EXHIBIT_MIME: {name: content}}, raw=True)
+
+
+def exhibits(notebook: Mapping[str, Any]) -> dict[str, Any]:
+    """What the cells of an executed notebook displayed with :func:`exhibit`, by name."""
+    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
+    return {name: content for o in outputs for name, content in o.get("data", {}).get(EXHIBIT_MIME, {}).items()}
 
 
 def runs_text(made: Mapping[str, int]) -> str:

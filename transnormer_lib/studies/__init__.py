@@ -7,10 +7,12 @@ of these files that it needs:
 - ``published.py`` what follows from the printed tables and sentences alone;
 - ``results.py``   what the runs say;
 - ``figures.py``   its figures;
-- ``claims.yaml``  its claims.
+- ``claims.yaml``  its claims;
+- ``plan*.yaml``   what was decided before its judged runs were trained (``common.plans``).
 
 ``common`` holds what studies share. A study whose notebook shows committed files names them in its ``__init__.py``:
-``READS = ("reports/benchmarks/*.json",)``, patterns below the project's folder.
+``READS = ("reports/benchmarks/*.json",)``, patterns below the project's folder. A study that can do without a package
+names it in ``OPTIONAL``, so that its notebook runs again when the package has been installed.
 """
 
 from collections.abc import Mapping
@@ -40,6 +42,13 @@ def reads(notebook: str) -> tuple[str, ...]:
     """The committed files that the notebook shows, as patterns below the project's folder."""
     name = _name(notebook)
     return () if name is None else getattr(import_module(name), "READS", ())
+
+
+def optional(notebook: str) -> dict[str, bool]:
+    """The packages that the notebook can do without, and whether they are installed."""
+    name = _name(notebook)
+    packages = () if name is None else getattr(import_module(name), "OPTIONAL", ())
+    return {package: find_spec(package) is not None for package in packages}
 
 
 def runs(notebook: str, parameters: Mapping[str, Any]) -> "list[RunConfig]":

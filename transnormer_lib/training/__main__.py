@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.strict import from_plain
-from transnormer_lib.training.config import DataConfig, RunConfig, RunRefused
+from transnormer_lib.training.config import DECODED, DataConfig, RunConfig, RunRefused
 
 if TYPE_CHECKING:
     from transnormer_lib.training.store import RunStore
@@ -46,19 +46,28 @@ def read_config(path: Path) -> RunConfig:
 
 
 def _with_architecture(values: dict[str, Any]) -> dict[str, Any]:
-    from transnormer_lib.data.context_tasks import VOCAB_SIZE
+    from transnormer_lib.data.context_tasks import ContextTask
     from transnormer_lib.data.corpora import corpus_vocabulary_size
+    from transnormer_lib.data.pixels import VALUES
+    from transnormer_lib.data.speech_tasks import speech_task
     from transnormer_lib.models.architectures import architecture
 
     model = values.get("model")
     if not isinstance(model, dict) or "architecture" not in model:
         return values
     data = from_plain(DataConfig, values.get("data", {}))
-    decoder = data.task in ("causal", "context")
+    decoder = data.task in DECODED
     given: dict[str, Any] = {"kind": "decoder" if decoder else "encoder", "max_length": data.length}
     given |= {name: value for name, value in model.items() if name != "architecture"}
-    look_up = data.task == "context"
-    given.setdefault("vocab_size", VOCAB_SIZE if look_up else corpus_vocabulary_size(data.corpus, data.vocabulary))
+    if data.task == "context":
+        given.setdefault("vocab_size", ContextTask(data.task_name, data.length).vocab_size)
+    elif data.task == "pixels":
+        given.setdefault("vocab_size", VALUES)
+    elif data.task == "speech":
+        task = speech_task(data.task_name, data.length)
+        given = {"vocab_size": len(task.symbols), "features": task.features} | given
+    else:
+        given.setdefault("vocab_size", corpus_vocabulary_size(data.corpus, data.vocabulary))
     try:
         return values | {"model": asdict(architecture(model["architecture"], **given))}
     except TypeError as mistake:  # a field that is missing or unknown

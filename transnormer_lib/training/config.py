@@ -14,11 +14,15 @@ from typing import Any, Literal
 
 from transnormer_lib.checks import check_choice, check_count, check_distinct, check_not_negative, check_positive
 from transnormer_lib.data.masking import MaskingConfig
+from transnormer_lib.data.vocabulary import is_learned
 from transnormer_lib.models.config import ClassifierHead, ModelConfig
 from transnormer_lib.strict import differing
 
-Task = Literal["causal", "masked", "classify", "context"]
-Schedule = Literal["constant", "linear", "cosine", "inverse-sqrt", "onecycle"]
+Task = Literal["causal", "masked", "classify", "context", "pixels", "speech"]
+DECODED: tuple[Task, ...] = ("causal", "context", "pixels")  # the tasks of decoders
+_NAMED: tuple[Task, ...] = ("classify", "context", "pixels", "speech")  # those that have a task_name
+Schedule = Literal["constant", "linear", "cosine", "inverse-sqrt", "onecycle", "drop", "plateau"]
+Rule = Literal["adamw", "radam"]
 Precision = Literal["fp32", "bf16", "fp16"]
 Gradients = Literal["none", "norms"]
 Keep = Literal["last", "best"]
@@ -38,15 +42,19 @@ class DataConfig:
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012  read by pydantic, not a field
 
-    corpus: str = "wikipedia"  # the text; "classify": the text that a BPE vocabulary was learned from
-    vocabulary: str = "bytes"  # "bytes", or "bpe-N" for N pieces
+    corpus: str = "wikipedia"  # the text; "classify": the text that the vocabulary was learned from
+    vocabulary: str = "bytes"  # "bytes", "bpe-N" for N pieces, "chars-N" for N characters
     task: Task = "causal"
     length: int = 128  # tokens per sequence; "classify": longer sequences are cut
     batch_size: int = 8  # sequences (or pairs) per optimiser step, over all micro-batches and processes
     masking: MaskingConfig = field(default_factory=MaskingConfig)  # "masked" only
-    task_name: str = ""  # "classify": the task (``data.tasks``); "context": the task (``data.context_tasks``)
+    # "classify": the task (``data.tasks``); "context": that of ``data.context_tasks``; "pixels": the images
+    # (``data.pixels``), whose length is that of all values but one; "speech": that of ``data.speech_tasks``, whose
+    # length is that of the longest utterance in frames
+    task_name: str = ""
     joined: bool = False  # "classify": read a pair as one sequence
     limit: Mapping[str, int] = field(default_factory=dict)  # "classify": most examples per split
+    shortest: int = 0  # a text's training batches have random lengths from this to ``length``; 0: always ``length``
 
     def __post_init__(self) -> None:
         check_choice("task", self.task, Task)
@@ -54,14 +62,29 @@ class DataConfig:
         check_count("batch_size", self.batch_size)
         if self.task != "masked" and self.masking != MaskingConfig():
             raise ValueError(f"masking={self.masking!r}: only task='masked' masks")
-        if (self.task in ("classify", "context")) != bool(self.task_name):
+        if (self.task in _NAMED) != bool(self.task_name):
+            *some, last = (f"task={task!r}" for task in _NAMED)
             raise ValueError(
-                f"task_name={self.task_name!r}: task='classify' and task='context' need one, and no other task has one"
+                f"task_name={self.task_name!r}: {', '.join(some)} and {last} need one, and no other task has one"
             )
         if self.task == "context":
             from transnormer_lib.data.context_tasks import ContextTask  # here, because it imports torch
 
             ContextTask(self.task_name, self.length)
+        if self.task == "pixels":
+            from transnormer_lib.data.pixels import length_of  # here, because it imports torch
+
+            if self.length != (length := length_of(self.task_name)):
+                raise ValueError(f"length={self.length}: {self.task_name!r} has {length} values to read per image")
+        if self.task == "speech":
+            from transnormer_lib.data.speech_tasks import speech_task  # here, because it imports torch
+
+            speech_task(self.task_name, self.length)
+        check_count("shortest", self.shortest, 0)
+        if self.shortest and (self.task not in ("causal", "masked") or self.shortest > self.length):
+            raise ValueError(
+                f"shortest={self.shortest}: only a text has varied lengths, and it must not exceed length={self.length}"
+            )
         for name in ("limit", "joined"):
             if getattr(self, name) and self.task != "classify":
                 raise ValueError(f"{name}={getattr(self, name)!r}: only task='classify' has examples")
@@ -76,11 +99,11 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW and its schedule. ``warmup`` and the schedule count optimiser steps.
+    """AdamW or RAdam (Liu et al., 2020), and the schedule. ``warmup`` and the schedule count optimiser steps.
 
     The weight decay is decoupled (Loshchilov & Hutter, 2019): each step subtracts rate · ``weight_decay`` · weight.
-    So does fairseq's ``adam``, with which the paper's models were trained. ``training.schedules`` defines the
-    schedules.
+    So does fairseq's ``adam``, with which TransNormer was trained, and so does RAdam's own code, which the linear
+    transformers' release copies. ``training.schedules`` defines the schedules.
     """
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012
@@ -89,16 +112,28 @@ class OptimizerConfig:
     schedule: Schedule = "inverse-sqrt"
     warmup: int = 0
     warmup_start: float = 0.0  # rate at which the warm-up begins; Table 13's runs: 1e-7
-    end_learning_rate: float = 0.0  # rate at which "linear" and "cosine" end
+    end_learning_rate: float = 0.0  # rate at which "linear", "cosine" and "drop" end
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-8
     weight_decay: float = 0.01
     clip_norm: float = 0.0  # largest norm of the whole gradient; 0: no clipping
     clip_value: float = 0.0  # largest absolute entry of the gradient; 0: no clipping
     cycle_momentum: bool = False  # "onecycle": β1 goes from 0.95 to 0.85 and back, instead of staying at betas[0]
+    rule: Rule = "adamw"  # how the gradients move the weights
+    drop_after: int = 0  # "drop": so many steps at the highest rate
+    patience: int = 0  # "plateau": halve the rate when more validations than this in a row were no better than the best
 
     def __post_init__(self) -> None:
         check_choice("schedule", self.schedule, Schedule)
+        check_choice("rule", self.rule, Rule)
+        check_count("drop_after", self.drop_after, 0)
+        check_count("patience", self.patience, 0)
+        if self.patience and self.schedule != "plateau":
+            raise ValueError(f"patience={self.patience}: only schedule='plateau' waits, not {self.schedule!r}")
+        if bool(self.drop_after) != (self.schedule == "drop"):
+            raise ValueError(f"drop_after={self.drop_after}: schedule='drop' needs one, and no other schedule has one")
+        if self.schedule == "drop" and self.drop_after < self.warmup:
+            raise ValueError(f"drop_after={self.drop_after}: must not be less than warmup={self.warmup}")
         if self.cycle_momentum and self.schedule != "onecycle":
             raise ValueError(f"cycle_momentum=True: only schedule='onecycle' has a cycle, not {self.schedule!r}")
         check_count("warmup", self.warmup, 0)
@@ -113,8 +148,10 @@ class OptimizerConfig:
                 raise ValueError(f"{name}={getattr(self, name)!r}: exceeds learning_rate={self.learning_rate!r}")
         if self.warmup_start and (not self.warmup or self.schedule == "onecycle"):
             raise ValueError(f"warmup_start={self.warmup_start!r}: needs a warm-up of a schedule other than 'onecycle'")
-        if self.end_learning_rate and self.schedule not in ("linear", "cosine"):
-            raise ValueError(f"end_learning_rate={self.end_learning_rate!r}: only 'linear' and 'cosine' end at a rate")
+        if self.end_learning_rate and self.schedule not in ("linear", "cosine", "drop"):
+            raise ValueError(
+                f"end_learning_rate={self.end_learning_rate!r}: only 'linear', 'cosine' and 'drop' end at a rate"
+            )
         if self.clip_norm and self.clip_value:
             raise ValueError(f"clip_value={self.clip_value!r}: clip by norm or by value, not both")
 
@@ -181,15 +218,22 @@ class RunConfig:
         check_distinct("measured_at_end", self.measured_at_end)
         if self.steps and self.optimizer.warmup >= self.steps:
             raise ValueError(f"optimizer.warmup={self.optimizer.warmup}: must be less than steps={self.steps}")
+        if self.precision == "fp16" and self.optimizer.rule != "adamw":
+            raise ValueError(f"optimizer.rule={self.optimizer.rule!r}: only 'adamw' skips the steps that fp16 loses")
         if self.data.batch_size % self.accumulate:
             raise ValueError(f"accumulate={self.accumulate!r}: must divide data.batch_size={self.data.batch_size}")
         if self.data.length > self.model.max_length:
             raise ValueError(f"data.length={self.data.length}: exceeds model.max_length={self.model.max_length}")
-        if (self.data.task in ("causal", "context")) != (self.model.kind == "decoder"):
+        if self.optimizer.schedule == "plateau" and self.evaluations < 2 and not self.waypoints:
+            raise ValueError(f"evaluations={self.evaluations}: optimizer.schedule='plateau' needs at least 2")
+        if (self.data.task in DECODED) != (self.model.kind == "decoder"):
             raise ValueError(
-                f"data.task={self.data.task!r}: a decoder trains on 'causal' or 'context', an encoder on 'masked' or"
-                " 'classify';"
-                f" model.kind={self.model.kind!r}"
+                f"data.task={self.data.task!r}: a decoder trains on {', '.join(map(repr, DECODED))}, an encoder on"
+                f" 'masked', 'classify' or 'speech'; model.kind={self.model.kind!r}"
+            )
+        if (self.data.task == "speech") != bool(self.model.features):
+            raise ValueError(
+                f"model.features={self.model.features}: data.task='speech' needs them, and no other task has them"
             )
         self._check_classifier()
         self._check_bands()
@@ -223,8 +267,8 @@ class RunConfig:
             ours, theirs = getattr(self.model, item.name), getattr(start.model, item.name)
             if item.name not in _NOT_IN_BACKBONE and ours != theirs:
                 raise ValueError(f"start_from.model.{item.name}={theirs!r}: must equal the model's, {ours!r}")
-        # Embedding tables of equal size may hold different vocabularies. Only a BPE vocabulary depends on its corpus.
-        for name in ("vocabulary", "corpus") if self.data.vocabulary.startswith("bpe-") else ("vocabulary",):
+        # Embedding tables of equal size may hold different vocabularies. Learned ones depend on their corpus.
+        for name in ("vocabulary", "corpus") if is_learned(self.data.vocabulary) else ("vocabulary",):
             ours, theirs = getattr(self.data, name), getattr(start.data, name)
             if ours != theirs:
                 raise ValueError(f"start_from.data.{name}={theirs!r}: must equal the run's, {ours!r}")

@@ -23,12 +23,12 @@ class Divergence:
 
 
 def parts(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The model's children by name; for a list of blocks, each block's children (``blocks.2.attention``)."""
+    """The model's children by name; for a list, each item's children (``blocks.2.attention``), or the item."""
     for name, child in model.named_children():
         if isinstance(child, nn.ModuleList):
             for index, block in enumerate(child):
-                for inner, module in block.named_children():
-                    yield f"{name}.{index}.{inner}", module
+                inside = [(f"{name}.{index}.{inner}", module) for inner, module in block.named_children()]
+                yield from inside or [(f"{name}.{index}", block)]
         else:
             yield name, child
 

@@ -14,11 +14,14 @@ from transnormer_lib.data.batches import IGNORE, Batch, evaluation_windows
 from transnormer_lib.data.classification_batches import evaluation_batches
 from transnormer_lib.data.context_tasks import ContextTask
 from transnormer_lib.data.faults import DataUnavailable
+from transnormer_lib.data.pixels import PixelSet
+from transnormer_lib.data.speech import SpeechTask, symbols_of
 from transnormer_lib.data.task_kinds import generator
 from transnormer_lib.data.text import TextCorpus
+from transnormer_lib.models.transcriber import ctc_loss, greedy
 from transnormer_lib.training.config import RunConfig, RunRefused
-from transnormer_lib.training.metrics import scores
-from transnormer_lib.training.records import loss_of
+from transnormer_lib.training.metrics import error_rate, scores
+from transnormer_lib.training.records import error_of, loss_of
 from transnormer_lib.training.setup import loss_on, mask_on, padding
 
 if TYPE_CHECKING:
@@ -49,6 +52,11 @@ def evaluate(
     For a task of ``data.context_tasks``, on as many sequences, ``nats_per_token``, ``bits_per_token`` and ``accuracy``:
     the share of the answers whose likeliest token is right.
 
+    For speech, on as many utterances, ``nats_per_token`` and ``bits_per_token`` (CTC's loss per symbol) and
+    ``error_rate``: the edits per symbol of the greedy transcripts.
+
+    For images, on as many of them, ``nats_per_token`` and ``bits_per_token``: the bits per dimension.
+
     For a classifier, on the examples of :func:`labelled_batches`, ``nats_per_example``, the mean cross-entropy, and
     the task's scores. If the split has several parts, the first part's results have plain names and the others a
     suffix: ``accuracy``, ``accuracy_mismatched``.
@@ -57,7 +65,9 @@ def evaluate(
     model.eval()
     if isinstance(data, ContextTask):
         result = _evaluate_context(model, config, data, device, split, windows)
-    elif isinstance(data, TextCorpus):
+    elif isinstance(data, SpeechTask):
+        result = _evaluate_speech(model, config, data, device, split, windows)
+    elif isinstance(data, TextCorpus | PixelSet):
         result = _evaluate_text(model, config, data, device, split, windows)
     else:
         result = {}
@@ -70,7 +80,12 @@ def evaluate(
 
 
 def _evaluate_text(
-    model: nn.Module, config: RunConfig, corpus: TextCorpus, device: torch.device, split: str, windows: int | None
+    model: nn.Module,
+    config: RunConfig,
+    corpus: TextCorpus | PixelSet,
+    device: torch.device,
+    split: str,
+    windows: int | None,
 ) -> dict[str, float]:
     losses, tokens = [], []
     for batch in held_out_batches(config, corpus, split, windows):
@@ -78,11 +93,10 @@ def _evaluate_text(
         tokens.append(int((batch["targets"] != IGNORE).sum()))
     means = torch.stack(losses).tolist()  # read once at the end, because reading makes a GPU wait
     nats = math.fsum(mean * count for mean, count in zip(means, tokens, strict=True)) / sum(tokens)
-    result = {
-        "nats_per_token": nats,
-        "bits_per_token": nats / math.log(2),
-        "perplexity": math.exp(nats) if nats < 700 else nats * math.inf,
-    }
+    result = {"nats_per_token": nats, "bits_per_token": nats / math.log(2)}
+    if isinstance(corpus, PixelSet):
+        return result
+    result["perplexity"] = math.exp(nats) if nats < 700 else nats * math.inf
     if config.data.task == "causal":
         result["bits_per_byte"] = corpus.bits_per_byte(nats, split)
     return result
@@ -104,6 +118,20 @@ def _evaluate_context(
     return {"nats_per_token": nats, "bits_per_token": nats / math.log(2), "accuracy": accuracy}
 
 
+def _evaluate_speech(
+    model: nn.Module, config: RunConfig, task: SpeechTask, device: torch.device, split: str, windows: int | None
+) -> dict[str, float]:
+    losses, found, wanted = [], [], []
+    for batch in speech_batches(config, task, split, windows):
+        mask, targets = mask_on(batch, device), batch["targets"].to(device)
+        logits_BNV = model(batch["frames"].to(device), mask)
+        losses.append(ctc_loss(logits_BNV, targets, mask) * (targets != IGNORE).sum())
+        found += greedy(logits_BNV, mask)
+        wanted += symbols_of(batch["targets"])
+    nats = math.fsum(torch.stack(losses).tolist()) / sum(map(len, wanted))
+    return {"nats_per_token": nats, "bits_per_token": nats / math.log(2), "error_rate": error_rate(found, wanted)}
+
+
 def _evaluate_part(
     model: nn.Module, config: RunConfig, task: "TaskData", device: torch.device, split: str, number: int
 ) -> dict[str, float]:
@@ -120,25 +148,38 @@ def _evaluate_part(
 
 
 def held_out_batches(
-    config: RunConfig, corpus: TextCorpus, split: str = "validation", windows: int | None = None
+    config: RunConfig, corpus: TextCorpus | PixelSet, split: str = "validation", windows: int | None = None
 ) -> Iterator[Batch]:
     """``windows`` sequences of ``split`` (default: ``config.validation_windows``), spread evenly over it.
 
     They do not depend on the seed, so that runs are compared on the same sequences. Batches are no larger than
     training's micro-batches, which are known to fit memory. Raises ValueError for a split that the corpus lacks.
     """
-    check_choice("split", split, corpus.tokens)
-    tokens, data = corpus.tokens[split], config.data
+    data = config.data
     batch_size = min(_LARGEST_BATCH, data.batch_size // config.accumulate)
     limit = config.validation_windows if windows is None else windows
+    if isinstance(corpus, PixelSet):
+        return corpus.held_out(split, limit, batch_size)
+    check_choice("split", split, corpus.tokens)
+    tokens = corpus.tokens[split]
     masked = (corpus.vocabulary, data.masking) if data.task == "masked" else None
-    return evaluation_windows(tokens, length=data.length, batch_size=batch_size, limit=limit, masked=masked)
+    words = corpus.word_starts.get(split)
+    shape = {"length": data.length, "batch_size": batch_size, "limit": limit}
+    return evaluation_windows(tokens, **shape, masked=masked, word_starts=words)
 
 
 def context_batches(
     config: RunConfig, task: ContextTask, split: str = "validation", windows: int | None = None
 ) -> Iterator[Batch]:
     """The fixed sequences of a split, as :func:`held_out_batches` has them of a text."""
+    batch_size = min(_LARGEST_BATCH, config.data.batch_size // config.accumulate)
+    return task.held_out(split, config.validation_windows if windows is None else windows, batch_size)
+
+
+def speech_batches(
+    config: RunConfig, task: SpeechTask, split: str = "validation", windows: int | None = None
+) -> Iterator[Batch]:
+    """The fixed utterances of a split, as :func:`held_out_batches` has them of a text."""
     batch_size = min(_LARGEST_BATCH, config.data.batch_size // config.accumulate)
     return task.held_out(split, config.validation_windows if windows is None else windows, batch_size)
 
@@ -160,10 +201,12 @@ def labelled_batches(config: RunConfig, task: "TaskData", split: str, number: in
 
 def validation_batches(config: RunConfig, data: "Data", number: int) -> list[Batch]:
     """All batches that validation ``number`` reads."""
-    if isinstance(data, TextCorpus):
+    if isinstance(data, TextCorpus | PixelSet):
         return list(held_out_batches(config, data))
     if isinstance(data, ContextTask):
         return list(context_batches(config, data))
+    if isinstance(data, SpeechTask):
+        return list(speech_batches(config, data))
     splits = measured_splits(data, "validation")
     return [batch for split in splits for batch in labelled_batches(config, data, split, number)]
 
@@ -190,7 +233,10 @@ def check_splits(config: RunConfig, data: "Data") -> None:
 
 
 def better(data: "Data", result: dict[str, float], best: dict[str, float]) -> bool:
-    """Whether a validation result is better than another, by the task's first score or the language model's loss."""
-    if isinstance(data, TextCorpus | ContextTask):
+    """Whether a validation result is better than another, by the task's first score, the transcriber's error rate or
+    the language model's loss."""
+    if isinstance(data, SpeechTask):
+        return error_of(result) < error_of(best)
+    if isinstance(data, TextCorpus | ContextTask | PixelSet):
         return loss_of(result) < loss_of(best)
     return result[data.metrics[0]] > best[data.metrics[0]]

@@ -53,6 +53,14 @@ def _data_fingerprint(data: str) -> str:
         from transnormer_lib.data.context_tasks import ContextTask
 
         return ContextTask(config.task_name, config.length).fingerprint
+    if config.task == "pixels":
+        from transnormer_lib.data.pixels import load_pixels
+
+        return load_pixels(config.task_name).fingerprint
+    if config.task == "speech":
+        from transnormer_lib.data.speech_tasks import speech_task
+
+        return speech_task(config.task_name, config.length).fingerprint
     if config.task == "classify":
         return load_task_data(config).fingerprint
     return load_text_corpus(config.corpus, config.vocabulary).fingerprint

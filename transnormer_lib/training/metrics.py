@@ -1,10 +1,15 @@
-"""The scores of a classifier, from scikit-learn: accuracy, F1 and Matthews' correlation, as fractions."""
+"""The scores of a classifier, from scikit-learn: accuracy, F1 and Matthews' correlation, as fractions.
 
+And the error rate of a transcriber, from RapidFuzz's edit distance.
+"""
+
+import importlib.util
 from collections.abc import Callable, Sequence
 
 from numpy.typing import NDArray
 
 from transnormer_lib.checks import check_choice
+from transnormer_lib.data.faults import DataUnavailable
 
 
 def scores(metrics: Sequence[str], predicted: NDArray, labels: NDArray) -> dict[str, float]:
@@ -23,3 +28,23 @@ def scores(metrics: Sequence[str], predicted: NDArray, labels: NDArray) -> dict[
     for name in metrics:
         check_choice("metrics", name, functions)
     return {name: float(functions[name](labels, predicted)) for name in metrics}
+
+
+def error_rate(found: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]]) -> float:
+    """The edits (insertions, deletions, substitutions) that turn ``found`` into ``wanted``, per symbol of ``wanted``.
+
+    As phoneme and word error rates are defined: summed over all utterances, so it may exceed 1. Raises ValueError if
+    ``wanted`` has no symbol, or not as many utterances.
+    """
+    from rapidfuzz.distance import Levenshtein
+
+    total = sum(map(len, wanted))
+    if not total:
+        raise ValueError("wanted: has no symbol")
+    return sum(Levenshtein.distance(f, w) for f, w in zip(found, wanted, strict=True)) / total
+
+
+def check_edit_distance() -> None:
+    """Raises DataUnavailable, in one line, if the package of :func:`error_rate` is missing."""
+    if importlib.util.find_spec("rapidfuzz") is None:
+        raise DataUnavailable("error rates: package 'rapidfuzz' is not installed; to get it: pip install rapidfuzz")

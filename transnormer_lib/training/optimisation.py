@@ -1,6 +1,7 @@
 """The optimiser of a run; the norms of gradients and their clipping."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -8,17 +9,21 @@ from torch import Tensor, nn
 from transnormer_lib.training.config import OptimizerConfig
 
 
-def build_optimizer(options: OptimizerConfig, model: nn.Module) -> torch.optim.AdamW:
-    """AdamW over all parameters of ``model``, fused: one kernel per step, which skips the step on the device if its
-    ``found_inf`` is set, so that the host need not wait."""
-    return torch.optim.AdamW(
-        model.parameters(),
-        lr=options.learning_rate,
-        betas=options.betas,
-        eps=options.eps,
-        weight_decay=options.weight_decay,
-        fused=True,
-    )
+def build_optimizer(options: OptimizerConfig, model: nn.Module) -> torch.optim.Optimizer:
+    """AdamW or RAdam over all parameters of ``model``.
+
+    AdamW is fused: one kernel per step, which skips the step on the device if its ``found_inf`` is set, so that the
+    host need not wait. RAdam has no such form, so the trainer reads the loss before each of its steps.
+    """
+    shared: dict[str, Any] = {
+        "lr": options.learning_rate,
+        "betas": options.betas,
+        "eps": options.eps,
+        "weight_decay": options.weight_decay,
+    }
+    if options.rule == "radam":
+        return torch.optim.RAdam(model.parameters(), decoupled_weight_decay=True, foreach=True, **shared)
+    return torch.optim.AdamW(model.parameters(), fused=True, **shared)
 
 
 def gradients_of(parameters: Sequence[nn.Parameter]) -> list[Tensor]:

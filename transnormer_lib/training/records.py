@@ -44,6 +44,11 @@ def loss_of(result: Mapping[str, float]) -> float:
     return result["nats_per_token"] if "nats_per_token" in result else result["nats_per_example"]
 
 
+def error_of(result: Mapping[str, float]) -> float:
+    """What is to fall: a transcriber's error rate, else the loss."""
+    return result["error_rate"] if "error_rate" in result else loss_of(result)
+
+
 def make_record(
     history: History, *, parameters: int, data: dict[str, str], device: str, processes: int
 ) -> dict[str, Any]:

@@ -8,7 +8,7 @@ step of the warm-up. That harness also leaves OneCycleLR's momentum cycle on, wh
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from transnormer_lib.training.config import OptimizerConfig
 
@@ -24,10 +24,11 @@ def factor(config: OptimizerConfig, steps: int) -> Callable[[int], float]:
     The warm-up rises from ``warmup_start`` at step 0 to the highest rate at step ``warmup``, as fairseq's does. From
     a ``warmup_start`` of 0 it begins one increment higher, because a step at rate 0 learns nothing.
 
-    - ``constant``: stays at 1.
+    - ``constant``: stays at 1; ``plateau`` too, and is halved by :func:`halvings` besides.
     - ``linear``, ``cosine``: fall to ``end_learning_rate`` after ``steps`` steps.
     - ``inverse-sqrt``: falls as √(warmup / step).
     - ``onecycle``: rises from 1/25 to 1 at step ``warmup`` - 1, falls to 1/25e4 at the last step.
+    - ``drop``: stays at 1 until ``drop_after`` steps are done, then is ``end_learning_rate``.
     """
     if config.schedule == "onecycle":
         return _cycle(config.warmup, steps, _ONECYCLE_START, 1.0, _ONECYCLE_END)
@@ -37,8 +38,10 @@ def factor(config: OptimizerConfig, steps: int) -> Callable[[int], float]:
     def at(step: int) -> float:
         if step < warmup:
             return start + (1.0 - start) * step / warmup if start else (step + 1) / (warmup + 1)
-        if config.schedule == "constant":
+        if config.schedule in ("constant", "plateau"):
             return 1.0
+        if config.schedule == "drop":
+            return 1.0 if step < config.drop_after else end
         if config.schedule == "inverse-sqrt":
             return math.sqrt(max(warmup, 1) / max(step, 1, warmup))
         progress = min((step - warmup) / max(steps - warmup, 1), 1.0)
@@ -46,6 +49,22 @@ def factor(config: OptimizerConfig, steps: int) -> Callable[[int], float]:
         return end + (1.0 - end) * remaining
 
     return at
+
+
+def halvings(losses: Sequence[float], patience: int) -> int:
+    """How often ``plateau`` has halved the rate after validations with these results, lower is better.
+
+    As ``torch.optim.lr_scheduler.ReduceLROnPlateau`` counts: a validation that is no better than the best so far is a
+    bad one; more than ``patience`` bad ones in a row halve the rate, and the count begins again. Section 4.3 of
+    "Transformers are RNNs" divides the rate by 2 "when the validation error stops decreasing" and prints no patience.
+    """
+    best, bad, count = math.inf, 0, 0
+    for loss in losses:
+        bad = 0 if loss < best else bad + 1
+        best = min(best, loss)
+        if bad > patience:
+            bad, count = 0, count + 1
+    return count
 
 
 def momentum(config: OptimizerConfig, steps: int) -> Callable[[int], float]:

@@ -9,19 +9,24 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from transnormer_lib.data.batches import Batch, Sampler, WindowBatches
+from transnormer_lib.data.batches import Batch, DrawnBatches, Sampler, WindowBatches
 from transnormer_lib.data.classification_batches import MULTIPLE, ExampleBatches, Padding
-from transnormer_lib.data.context_tasks import VOCAB_SIZE, ContextBatches, ContextTask
+from transnormer_lib.data.context_tasks import ContextTask
 from transnormer_lib.data.corpora import load_text_corpus
+from transnormer_lib.data.pixels import VALUES, PixelBatches, PixelSet, load_pixels
+from transnormer_lib.data.speech import PADDED_TO, SpeechTask
+from transnormer_lib.data.speech_tasks import speech_task
 from transnormer_lib.data.text import TextCorpus
 from transnormer_lib.models.classifier import build_classifier, count_classifier_parameters, with_head
 from transnormer_lib.models.language_model import build_model, count_parameters
+from transnormer_lib.models.transcriber import build_transcriber, count_transcriber_parameters
 from transnormer_lib.training.config import DataConfig, RunConfig, RunRefused
+from transnormer_lib.training.metrics import check_edit_distance
 
 if TYPE_CHECKING:
     from transnormer_lib.data.tasks import TaskData
 
-    Data = TextCorpus | TaskData | ContextTask
+    Data = TextCorpus | TaskData | ContextTask | PixelSet | SpeechTask
 
 _HEADS = ("head.", "output")  # the weights outside the backbone, by the start of their names
 # The state that decides which random features come next, by the end of its names (``attention.random_features``): a
@@ -45,9 +50,16 @@ def load_data(config: RunConfig) -> "Data":
     """
     model, head = config.model, config.head
     if config.data.task == "context":
-        if model.vocab_size != VOCAB_SIZE:
-            raise RunRefused(f"model.vocab_size={model.vocab_size}: {config.data.task_name!r} has {VOCAB_SIZE} ids")
-        return ContextTask(config.data.task_name, config.data.length)
+        found = ContextTask(config.data.task_name, config.data.length)
+        if model.vocab_size != found.vocab_size:
+            raise RunRefused(f"model.vocab_size={model.vocab_size}: {found.name!r} has {found.vocab_size} ids")
+        return found
+    if config.data.task == "pixels":
+        if model.vocab_size != VALUES:
+            raise RunRefused(f"model.vocab_size={model.vocab_size}: a pixel has {VALUES} values")
+        return load_pixels(config.data.task_name)
+    if config.data.task == "speech":
+        return _load_speech(config)
     if head is None:
         corpus = load_text_corpus(config.data.corpus, config.data.vocabulary)
         if corpus.vocabulary.size != model.vocab_size:
@@ -67,14 +79,35 @@ def load_data(config: RunConfig) -> "Data":
     return task
 
 
+def _load_speech(config: RunConfig) -> SpeechTask:
+    task = speech_task(config.data.task_name, config.data.length)
+    for field, ours, theirs in (
+        ("features", config.model.features, task.features),
+        ("vocab_size", config.model.vocab_size, len(task.symbols)),
+    ):
+        if ours != theirs:
+            raise RunRefused(f"model.{field}={ours}: task {task.name!r} has {theirs}")
+    if (padded := -(-task.length // PADDED_TO) * PADDED_TO) > (longest := config.model.max_length):
+        raise RunRefused(f"model.max_length={longest}: batches of task {task.name!r} have up to {padded} frames")
+    task.fingerprint  # noqa: B018  reads the recordings, or says that they are missing
+    check_edit_distance()
+    return task
+
+
 def training_batches(config: RunConfig, data: "Data") -> Sampler:
     """The batch of every step, a function of the seed and the step."""
     options = config.data
+    if isinstance(data, SpeechTask):
+        return data.sampler(options.batch_size, config.seed)
     if isinstance(data, ContextTask):
-        return ContextBatches(data, options.batch_size, config.seed)
+        return DrawnBatches(data, options.batch_size, config.seed)
+    if isinstance(data, PixelSet):
+        return PixelBatches(data, options.batch_size, config.seed)
     if isinstance(data, TextCorpus):
         masked = (data.vocabulary, options.masking) if options.task == "masked" else None
-        return WindowBatches(data.tokens["train"], options.length, options.batch_size, config.seed, masked)
+        shape = {"length": options.length, "batch_size": options.batch_size, "seed": config.seed}
+        words = data.word_starts.get("train")
+        return WindowBatches(data.tokens["train"], **shape, masked=masked, shortest=options.shortest, word_starts=words)
     return ExampleBatches(data.splits["train"], padding(config, data), options.batch_size, config.seed)
 
 
@@ -89,8 +122,11 @@ def build(config: RunConfig, weights: Path | None = None) -> nn.Module:
 
     Raises :class:`RunRefused` if ``weights`` lacks one, or has it in another shape.
     """
-    if config.head is None:
-        model: nn.Module = build_model(config.model, config.seed)
+    model: nn.Module
+    if config.model.features:
+        model = build_transcriber(config.model, config.seed)
+    elif config.head is None:
+        model = build_model(config.model, config.seed)
     else:
         model = build_classifier(with_head(config.model, config.head), config.seed)
     if weights is not None:
@@ -114,13 +150,17 @@ def _load_backbone(model: nn.Module, weights: Path) -> None:
 
 def parameters_of(config: RunConfig) -> int:
     """Number of trainable parameters, counted on the meta device without allocating them."""
+    if config.model.features:
+        return count_transcriber_parameters(config.model)
     if config.head is None:
         return count_parameters(config.model)
     return count_classifier_parameters(with_head(config.model, config.head))
 
 
 def loss_on(model: Any, batch: Batch, device: torch.device) -> Tensor:
-    """The mean loss of a batch over its counted tokens or its examples: [], in nats."""
+    """The mean loss of a batch over its counted tokens, its symbols or its examples: [], in nats."""
+    if "frames" in batch:
+        return model(batch["frames"].to(device), mask_on(batch, device), targets_BS=batch["targets"].to(device))
     ids, targets = batch["input_ids"].to(device), batch["targets"].to(device)
     if "key_padding_mask" not in batch:
         return model(ids, targets_BN=targets)
@@ -134,6 +174,8 @@ def mask_on(batch: Batch, device: torch.device) -> Tensor | None:
 
 
 def tokens_in(batch: Batch) -> int:
-    """The number of tokens of a batch, without padding."""
+    """The number of tokens, or of frames, of a batch, without padding."""
     mask = batch.get("key_padding_mask")
+    if "frames" in batch:
+        return int((~batch["key_padding_mask"]).sum())
     return batch["input_ids"].numel() - (0 if mask is None else int(mask.sum()))

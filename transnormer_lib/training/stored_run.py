@@ -1,7 +1,7 @@
 """A run on disk: ``config.json``, ``record.json``, ``model.safetensors``, and what else it needs or recorded.
 
-``tokenizer.json`` is the vocabulary of a run on byte pairs, so that the run can be used without the text it was learned
-from; ``gradients.safetensors`` holds the statistics of the gradients.
+``tokenizer.json`` is the vocabulary of a run on byte pairs or characters, so that the run can be used without the text
+it was learned from; ``gradients.safetensors`` holds the statistics of the gradients.
 
 ``SHA256SUMS`` (``transnormer_lib.sums``) holds the digest of each file, so that a damaged or edited run is noticed
 before anything is read from it.
@@ -9,6 +9,7 @@ before anything is read from it.
 
 import hashlib
 import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from transnormer_lib.data.vocabulary import Vocabulary
-    from transnormer_lib.models.generation import Sampling
+    from transnormer_lib.models.sampling import Sampling
     from transnormer_lib.training.gradient_statistics import GradientStatistics
 
 _CONFIG, _RECORD, _WEIGHTS, _GRADIENTS = "config.json", "record.json", "model.safetensors", "gradients.safetensors"
@@ -82,27 +83,55 @@ class Run:
 
     def vocabulary(self) -> "Vocabulary":
         """The vocabulary of its text, also where the text itself is not on this machine."""
-        if self.config.data.task == "context":
+        if self.config.data.task in ("context", "pixels", "speech"):
             name = self.config.data.task_name
             raise ValueError(f"run {self.path.name}: {name} has symbols of its own, so this model reads no text")
+        from transnormer_lib.data.characters import CharacterVocabulary
         from transnormer_lib.data.corpora import load_vocabulary
-        from transnormer_lib.data.vocabulary import BPEVocabulary
+        from transnormer_lib.data.vocabulary import BPEVocabulary, characters_of
 
         if (stored := self.path / _VOCABULARY).exists():
-            return BPEVocabulary(stored.read_text(encoding="utf-8"))
+            definition = stored.read_text(encoding="utf-8")
+            if characters_of(self.config.data.vocabulary):
+                return CharacterVocabulary(json.loads(definition))
+            return BPEVocabulary(definition)
         return load_vocabulary(self.config.data.corpus, self.config.data.vocabulary)
 
-    def generate(self, prompt: str, tokens: int = 200, sampling: "Sampling | None" = None, seed: int = 0) -> str:
-        """The text that the model writes after ``prompt``. Raises ValueError for an encoder and an empty prompt."""
-        from transnormer_lib.models.generation import continued
+    def generate(
+        self,
+        prompt: str,
+        tokens: int = 200,
+        sampling: "Sampling | None" = None,
+        seed: int = 0,
+        stop: Sequence[str] = (),
+    ) -> str:
+        """The text that the model writes after ``prompt``: all pieces of :meth:`stream`."""
+        return "".join(self.stream(prompt, tokens, sampling, seed, stop))
+
+    def stream(
+        self,
+        prompt: str,
+        tokens: int = 200,
+        sampling: "Sampling | None" = None,
+        seed: int = 0,
+        stop: Sequence[str] = (),
+    ) -> Iterator[str]:
+        """The text that the model writes after ``prompt``, piece by piece as it is made; a piece is whole characters.
+
+        It ends after ``tokens`` tokens or with the first of the texts in ``stop``, which is kept. Raises ValueError for
+        an encoder, an empty prompt and an empty stop.
+        """
+        from transnormer_lib.models.generation import continuation
 
         if self.config.model.kind != "decoder" or self.config.head is not None:
             raise ValueError(f"run {self.path.name}: only a decoder writes text, and this is an encoder")
         if not prompt:
             raise ValueError("prompt='': must hold at least one character")
+        if "" in stop:
+            raise ValueError(f"stop={list(stop)!r}: each must hold at least one character")
         vocabulary = self.vocabulary()
-        (ids,) = continued(self.model(), [_ids(vocabulary, prompt)], tokens, sampling, seed)
-        return vocabulary.decode(ids.numpy())
+        steps = continuation(self.model(), [_ids(vocabulary, prompt)], tokens, sampling, seed)
+        return _pieces(vocabulary, steps, stop)
 
     def attention_maps(self, text: str) -> "list[Tensor]":
         """The attention weights of every layer on ``text``, each [heads, N, N] for N tokens."""
@@ -134,6 +163,25 @@ def _ids(vocabulary: "Vocabulary", text: str) -> "Tensor":
     return torch.tensor(vocabulary.encode(text)).long()
 
 
+def _pieces(vocabulary: "Vocabulary", steps: Iterable[list[int]], stop: Sequence[str]) -> Iterator[str]:
+    """The text of the single ids in ``steps`` as soon as its characters are complete, up to the first stop."""
+    ids: list[int] = []
+    shown = 0  # characters
+    for (token,) in steps:
+        ids.append(token)
+        text = vocabulary.decode(ids)
+        ends = [text.find(one) + len(one) for one in stop if one in text]
+        if ends:
+            yield text[shown : min(ends)]
+            return
+        whole = text.rstrip("\ufffd")  # the next token may complete the last character
+        if len(whole) > shown:
+            yield whole[shown:]
+            shown = len(whole)
+    if ids and (rest := vocabulary.decode(ids)[shown:]):
+        yield rest
+
+
 def write_record(config: RunConfig, record: dict[str, Any], folder: Path) -> None:
     """Write config and record."""
     write_text(folder / _CONFIG, json.dumps(asdict(config), indent=1, sort_keys=True))
@@ -149,9 +197,10 @@ def write_run(config: RunConfig, record: dict[str, Any], model: Any, gradients: 
     from safetensors.torch import save_model
 
     from transnormer_lib.data.corpora import load_vocabulary
+    from transnormer_lib.data.vocabulary import is_learned
 
     save_model(model, str(folder / _WEIGHTS))
-    if config.data.vocabulary.startswith("bpe-"):
+    if is_learned(config.data.vocabulary):
         vocabulary: Any = load_vocabulary(config.data.corpus, config.data.vocabulary)
         write_text(folder / _VOCABULARY, vocabulary.definition)
     if gradients is not None:

@@ -35,8 +35,8 @@ from transnormer_lib.training.evaluation import better, check_splits, evaluate, 
 from transnormer_lib.training.gradient_statistics import GradientRecorder, GradientStatistics
 from transnormer_lib.training.interruption import Interruption
 from transnormer_lib.training.optimisation import build_optimizer, clip, gradient_norms, gradients_of
-from transnormer_lib.training.records import History, loss_of, make_record
-from transnormer_lib.training.schedules import factor, momentum
+from transnormer_lib.training.records import History, error_of, loss_of, make_record
+from transnormer_lib.training.schedules import factor, halvings, momentum
 from transnormer_lib.training.setup import build, load_data, loss_on, tokens_in, training_batches
 
 Progress = Callable[[int, float], None]
@@ -138,8 +138,8 @@ class _Training:
         torch.manual_seed(config.seed + 1_000_003 * accelerator.process_index)
         self.sampler = training_batches(config, self.data)
         model = build(config, start)
-        self.adamw = build_optimizer(config.optimizer, model)
-        self.model, self.optimizer = accelerator.prepare(model, self.adamw)
+        self.rule = build_optimizer(config.optimizer, model)
+        self.model, self.optimizer = accelerator.prepare(model, self.rule)
         self.local = accelerator.unwrap_model(self.model)  # without DDP's wrapper, with the precision's
         self.parameters = [p for p in self.local.parameters() if p.requires_grad]
         # Random features advance once per optimiser step, not per forward pass or when a step is repeated.
@@ -167,6 +167,7 @@ class _Training:
             self.history.sessions += 1
             if self.recorder is not None:
                 self.recorder.restore(stored["gradients"])
+        self.halvings = self._halvings()
         self.started = time.perf_counter() - self.history.seconds  # as if all sessions had been one
         if self.step == 0 and not self.history.validation and 0 in self.evaluate_after:
             self._validate()
@@ -177,7 +178,7 @@ class _Training:
         return self.step < self.config.steps and self.history.status == "finished"
 
     def optimise(self) -> None:
-        """One optimiser step. Except under fp16, nothing here waits for an accelerator."""
+        """One optimiser step. Except under fp16 and with RAdam, nothing here waits for an accelerator."""
         for projection in self.projections:
             projection.advance()
         random_state = self.random.get_rng_state()
@@ -191,29 +192,42 @@ class _Training:
         skipped = False
         if scaler is None:
             self.broken = torch.maximum(self.broken, 1.0 - torch.isfinite(loss + norm).float())
-            self.adamw.found_inf = self.broken  # type: ignore[attr-defined]  # AdamW then skips the step
+            self.rule.found_inf = self.broken  # type: ignore[attr-defined]  # AdamW then skips the step
         else:
             skipped = not math.isfinite(norm.item())
             self.history.skipped += skipped
         if self.recorder is not None:
             self.recorder.add(self.step, norms, skipped)
         clip(self.parameters, self.config.optimizer, norm)
-        for group in self.adamw.param_groups:
-            group["lr"] = self.config.optimizer.learning_rate * self.rate(self.step)
+        for group in self.rule.param_groups:
+            group["lr"] = self.config.optimizer.learning_rate * self._factor(self.step)
             group["betas"] = (self.momentum(self.step), group["betas"][1])
         # A skipped step is no divergence while the scaler can still lower its scale.
         if skipped and scaler is not None and scaler.get_scale() >= 1.0:
             norm = torch.zeros_like(norm)
-        self.optimizer.step()
+        if self.config.optimizer.rule == "adamw" or not self.broken:
+            self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.window.append(_Step(loss, norm, random_state, tokens_in(whole)))
         self.step += 1
+
+    def _factor(self, step: int) -> float:
+        """Of the highest rate, at a step after the last validation."""
+        return self.rate(step) * 0.5**self.halvings
+
+    def _halvings(self) -> int:
+        """After the validations so far, with the schedule "plateau"."""
+        options = self.config.optimizer
+        if options.schedule != "plateau":
+            return 0
+        errors = [error_of(result) for result in self.history.validation]
+        return int(self._of_main(halvings(errors, options.patience)))
 
     def _shares(self, whole: Batch) -> list[tuple[Batch, float]]:
         """The micro-batches of a step in all processes, each with its share of the counted tokens or examples."""
         if self.shares == 1:
             return [(whole, 1.0)]
-        parts = {name: values.chunk(self.shares) for name, values in whole.items()}
+        parts = {name: values.tensor_split(self.shares) for name, values in whole.items()}
         shares = [{name: parts[name][index] for name in parts} for index in range(self.shares)]
         counted = [int((share["targets"] != IGNORE).sum()) for share in shares]
         return [(share, count / sum(counted)) for share, count in zip(shares, counted, strict=True)]
@@ -258,7 +272,7 @@ class _Training:
             if self.progress is not None:
                 self.progress(number + 1, loss)
             if self.accelerator.trackers:
-                rate = self.config.optimizer.learning_rate * self.rate(number)
+                rate = self.config.optimizer.learning_rate * self._factor(number)
                 self.accelerator.log({"loss": loss, "learning_rate": rate}, step=number + 1)
         self.window.clear()
         if self.step in self.evaluate_after:
@@ -279,6 +293,7 @@ class _Training:
         best = [earlier for earlier in self.history.validation if earlier["step"] == self.history.best_step]
         self.history.validation_seconds += time.perf_counter() - started
         self.history.validation.append({"step": self.step, **result})
+        self.halvings = self._halvings()
         self.accelerator.log({f"validation/{name}": value for name, value in result.items()}, step=self.step)
         if not math.isfinite(loss_of(result)):
             self.local.eval()
@@ -296,11 +311,14 @@ class _Training:
 
     def _agreed(self, own: bool) -> bool:
         """The main process's answer, because rounding could make processes decide differently and deadlock."""
+        return bool(self._of_main(own))
+
+    def _of_main(self, own: float) -> float:
         if self.processes == 1:
             return own
         from accelerate.utils import broadcast
 
-        return bool(broadcast(torch.tensor(float(own), device=self.device)))
+        return float(broadcast(torch.tensor(float(own), device=self.device)))
 
     def write_checkpoint(self) -> None:
         assert self.checkpoints is not None

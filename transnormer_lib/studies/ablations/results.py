@@ -21,23 +21,27 @@ from transnormer_lib.studies.ablations.published import BLOCK, WHOLE, Comparison
 from transnormer_lib.studies.ablations.runs import Parameters
 from transnormer_lib.studies.common import figures as common_figures
 from transnormer_lib.studies.common import language_models, row_losses
-from transnormer_lib.studies.common.language_models import bits_of, grid
+from transnormer_lib.studies.common.language_models import bits_of
 from transnormer_lib.studies.common.parameters import read
 from transnormer_lib.training.store import RunStore
 
 # Loss in bits per selected token by row: one value per seed, inf for a run that diverged.
 Bits = Mapping[str, Sequence[float]]
 _LAYERS = 12  # of the published encoder
+# What kept runs had that were trained before these were parameters.
+_ADDED_SINCE: Mapping[str, Any] = {
+    "rates": {}, "rates_tried": (), "rate_seeds": (), "rotary": "none", "positions": "learned", "longest": 0,
+}  # fmt: skip
 
 
 def train(parameters: Parameters, store: RunStore) -> list[Mapping[str, Any]]:
-    """Train or load every run; returns their records in order."""
-    return [store.get(config).record for config in study.runs(parameters)]
+    """Train or load every judged run; returns their records in order."""
+    return [store.get(config).record for _, _, config in study.search(parameters).judged()]
 
 
 def bits(parameters: Parameters, records: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """The losses by row in ascending order of the seeds, from the records of all runs."""
-    places = grid(study.rows(parameters), parameters.seeds)
+    """The losses by row in ascending order of the seeds, from the records of all judged runs."""
+    places = [(row, seed) for row, seed, _ in study.search(parameters).judged()]
     of = {place: bits_of(record) for place, record in zip(places, records, strict=True)}
     return {row: [of[row, seed] for seed in sorted(parameters.seeds)] for row in study.rows(parameters)}
 
@@ -204,8 +208,9 @@ def show_controls(bits: Bits, parameters: Parameters, floors: Mapping[str, float
 
 def of_kept(found: Kept) -> tuple[Bits, Parameters]:
     """The losses and parameters of the kept runs of a larger scale, as ``show`` takes them."""
-    parameters = read(Parameters, found.parameters)
-    return bits(parameters, found.runs), parameters
+    parameters = read(Parameters, {**_ADDED_SINCE, **found.parameters})
+    judged = len(study.search(parameters).judged())
+    return bits(parameters, found.runs[-judged:]), parameters
 
 
 def show_verdicts(found: Kept) -> None:

@@ -13,8 +13,7 @@ from transnormer_lib.choices import VARIANTS
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.language_model import count_parameters, width_for
 from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
-from transnormer_lib.studies.common import language_models
-from transnormer_lib.studies.common.language_models import grid
+from transnormer_lib.studies.common import rates
 from transnormer_lib.training.config import RunConfig
 
 # The possible changes; some have a number K.
@@ -44,7 +43,7 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Parameters(bidirectional.EncoderParameters):
+class Parameters(rates.RateSearch, bidirectional.EncoderParameters):
     """The notebook's parameters that decide what is trained."""
 
     rows: Mapping[str, tuple[str, ...]]  # variant → changes
@@ -100,12 +99,11 @@ def model(name: str, parameters: Parameters) -> ModelConfig:
     return bidirectional.model(chosen.variant or name, parameters, **FIELDS[chosen.change])
 
 
-def run(name: str, seed: int, parameters: Parameters) -> RunConfig:
-    """The pre-training of one row with one seed; it differs from notebook 05's only in the model."""
-    waypoints = language_models.waypoints(parameters.waypoints, parameters.steps)
-    return language_models.run(name, model(name, parameters), seed, parameters, waypoints=waypoints)
+def search(parameters: Parameters) -> rates.Search:
+    """Every row with every seed; the runs differ from notebook 05's only in the model."""
+    return rates.Search(parameters, tuple(rows(parameters)), parameters.seeds, bidirectional.make(parameters, model))
 
 
 def runs(parameters: Parameters) -> list[RunConfig]:
-    """One run per row and seed, rows first."""
-    return [run(name, seed, parameters) for name, seed in grid(rows(parameters), parameters.seeds)]
+    """The searches for the rates, then one run per row and seed."""
+    return search(parameters).runs()

@@ -13,11 +13,13 @@ from transnormer_lib.analysis import seeds
 from transnormer_lib.analysis.dilution import Locality, curve_distance, leak_between_blocks, model_locality
 from transnormer_lib.data.batches import evaluation_windows
 from transnormer_lib.models.language_model import build_model
-from transnormer_lib.studies.attention_dilution.runs import Parameters, rows, runs
+from transnormer_lib.studies.attention_dilution.runs import Parameters, search
 from transnormer_lib.studies.common import language_models
 from transnormer_lib.studies.common.language_models import final_bits
 from transnormer_lib.studies.common.measured import Measured, by_row
 from transnormer_lib.training.store import RunStore
+
+_ROWS = 5  # fewest of which a rank correlation says something
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,11 @@ def held_out(parameters: Parameters) -> Tensor:
 
 
 def measure(parameters: Parameters, store: RunStore) -> list[MeasuredAttention]:
-    """Train or load the runs of Figure 2 and measure how local their attention is."""
+    """Train or load the runs of Figure 2 and of the others, and measure how local their attention is."""
     input_ids = held_out(parameters)
     measured = []
-    for (row, seed), config in zip(rows(parameters), runs(parameters), strict=True):
-        if row not in parameters.architectures:
+    for row, seed, config in search(parameters).judged():
+        if row not in (*parameters.architectures, *parameters.others):
             continue
         run = store.get(config)
         model, untrained = run.model(), build_model(config.model, config.seed)
@@ -60,7 +62,7 @@ def mixture_bits(parameters: Parameters, store: RunStore) -> dict[str, list[floa
     """Table 3: the validation loss of each mixture in bits per token, in the order of the seeds."""
     measured = [
         Measured(row, seed, final_bits(run := store.get(config)), run)
-        for (row, seed), config in zip(rows(parameters), runs(parameters), strict=True)
+        for row, seed, config in search(parameters).judged()
         if row in parameters.mixtures
     ]
     bits = by_row(measured)
@@ -132,6 +134,31 @@ Half = Literal["early", "late"]
 def half_areas(measured: Sequence[MeasuredAttention], half: Half, state: str = "trained") -> dict[str, list[float]]:
     """The area over the ``early`` or the ``late`` half of each row's layers, in the order of the seeds."""
     return {row: [one.half_area(half) for one in found] for row, found in by_row(measured, state).items()}
+
+
+def dilution_and_loss(measured: Sequence[MeasuredAttention]) -> list[dict[str, Any]]:
+    """One line per row, the most local first: the mean area after training, and the mean loss with its range."""
+    losses = by_row(measured)
+    return [
+        {
+            "model": row,
+            "area": seeds.mean(areas),
+            "loss": seeds.mean(losses[row]),
+            "range": seeds.spread(losses[row], 3),
+        }
+        for row, areas in sorted(by_row(measured, "trained.area").items(), key=lambda item: -seeds.mean(item[1]))
+    ]
+
+
+def locality_with_loss(measured: Sequence[MeasuredAttention]) -> list[float]:
+    """Per seed, in the seeds' order, the rank correlation (Spearman's) over the rows of the area with minus the loss.
+
+    1: the more local a row's attention, the lower its loss. Empty with fewer than five rows or a run that diverged.
+    """
+    areas, losses = pd.DataFrame(by_row(measured, "trained.area")), pd.DataFrame(by_row(measured))
+    if areas.shape[1] < _ROWS or not np.isfinite(losses.to_numpy()).all():
+        return []
+    return areas.rank(axis=1).corrwith(-losses.rank(axis=1), axis=1).tolist()
 
 
 def conclusions(

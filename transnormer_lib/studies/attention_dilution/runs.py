@@ -1,39 +1,36 @@
-"""The runs behind Figure 2 and Table 3: each architecture on the same text with the same steps, over seeds."""
+"""The runs behind Figure 2 and Table 3: each architecture on the same text with the same steps, over seeds.
+
+Decoders are those of notebook 04, encoders those of notebook 05, where the parameters are the same.
+"""
 
 from dataclasses import dataclass
 
-from transnormer_lib.choices import Rotary
 from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
-from transnormer_lib.studies.common import language_models
-from transnormer_lib.studies.common.language_models import grid
+from transnormer_lib.studies.common import rates
 from transnormer_lib.training.config import RunConfig
 
 
 @dataclass(frozen=True)
-class Parameters(bidirectional.EncoderParameters):
+class Parameters(rates.RateSearch, bidirectional.EncoderParameters):
     """The notebook's parameters that decide what is trained and measured."""
 
     architectures: tuple[str, ...]  # Figure 2
+    others: tuple[str, ...]  # further architectures, to ask whether a row's dilution predicts its loss
     mixtures: tuple[str, ...]  # Table 3: the early layers, then the later ones
-    rotary: Rotary  # relative positions of all models
     seeds: tuple[int, ...]  # one run per row and seed; orderings are judged over them
     sequences: int  # held-out sequences on which attention is measured
 
 
-def rows(parameters: Parameters) -> list[tuple[str, int]]:
-    """(architecture, seed) of every run: Figure 2's, then Table 3's mixtures that are not among them."""
-    return grid(dict.fromkeys((*parameters.architectures, *parameters.mixtures)), parameters.seeds)
+def rows(parameters: Parameters) -> list[str]:
+    """The architectures of Figure 2, the others, then Table 3's mixtures that are not among them."""
+    return list(dict.fromkeys((*parameters.architectures, *parameters.others, *parameters.mixtures)))
+
+
+def search(parameters: Parameters) -> rates.Search:
+    """Every row with every seed, each at its own learning rate."""
+    return rates.Search(parameters, tuple(rows(parameters)), parameters.seeds, bidirectional.make(parameters))
 
 
 def runs(parameters: Parameters) -> list[RunConfig]:
-    """One run for each of :func:`rows`.
-
-    Decoders are those of notebook 04, encoders those of notebook 05, where the parameters are the same.
-    """
-    rotary = parameters.rotary
-    if parameters.task == "masked":
-        return [bidirectional.run(name, seed, parameters, rotary=rotary) for name, seed in rows(parameters)]
-    return [
-        language_models.run(name, language_models.model(name, parameters, rotary=rotary), seed, parameters)
-        for name, seed in rows(parameters)
-    ]
+    """The searches for the rates, then one run per row and seed."""
+    return search(parameters).runs()

@@ -4,11 +4,13 @@ Per head, NormAttention is 1+elu attention with a norm after its denominator, be
 factor of a row (notebook 01). So the rows tell the denominator's gradient, the norm, and softmax apart.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from transnormer_lib.analysis.seeds import mean, spread
-from transnormer_lib.studies.autoregressive_lm.factors import Bits, row
+from transnormer_lib.studies.autoregressive_lm.factors import Bits, Compared, compared, ranked
 
 # By claim, the two mechanisms, the favoured one first. With LRPE a claim's name ends with "-lrpe".
 CLAIMS: Mapping[str, tuple[str, str]] = {
@@ -33,22 +35,31 @@ _SAYS = {
 }
 
 
-def named(mechanism: str, rotation: str) -> str:
-    """The row of a mechanism in all layers."""
-    return row(f"{mechanism}/{mechanism}", rotation)
+def pair(mechanism: str) -> str:
+    """A mechanism in all layers."""
+    return f"{mechanism}/{mechanism}"
 
 
 def table(bits: Bits, rotation: str) -> list[dict[str, Any]]:
     """One line per mechanism that was trained: what it changes, mean loss, range over seeds; lowest loss first."""
-    trained = {mechanism: bits[name] for mechanism in _SAYS if (name := named(mechanism, rotation)) in bits}
     return [
         {"mechanism": mechanism, "which is": _SAYS[mechanism], "loss": mean(found), "range": spread(found, 4)}
-        for mechanism, found in sorted(trained.items(), key=lambda item: mean(item[1]))
+        for mechanism, found in ranked(bits, {mechanism: pair(mechanism) for mechanism in _SAYS}, rotation)
     ]
 
 
-def comparisons(bits: Bits, rotation: str) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
+def from_median(losses: Sequence[float]) -> list[float]:
+    """Each seed's distance from the median over the seeds (Brown and Forsythe, 1974); infinite if a run diverged."""
+    finite = all(map(math.isfinite, losses))
+    return [abs(loss - median(losses)) if finite else math.inf for loss in losses]
+
+
+def convergence(bits: Bits, rotation: str) -> Compared:
+    """How far NormAttention's runs and 1+elu attention's end from their median, by claim; {} without both."""
+    apart = {name: from_median(losses) for name, losses in bits.items()}
+    return compared(apart, {"section-1-consistent-convergence": (pair("norm"), pair("linear"))}, rotation)
+
+
+def comparisons(bits: Bits, rotation: str) -> Compared:
     """The losses of both sides, the favoured one first, by claim; only those of which both rows are in ``bits``."""
-    end = "" if rotation == "none" else f"-{rotation}"
-    sides = {claim: tuple(named(mechanism, rotation) for mechanism in pair) for claim, pair in CLAIMS.items()}
-    return {f"{claim}{end}": (bits[a], bits[b]) for claim, (a, b) in sides.items() if a in bits and b in bits}
+    return compared(bits, {claim: (pair(a), pair(b)) for claim, (a, b) in CLAIMS.items()}, rotation)

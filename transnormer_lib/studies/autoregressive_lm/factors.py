@@ -10,15 +10,15 @@ value, minus that with the other.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from transnormer_lib.analysis.seeds import mean
 from transnormer_lib.choices import Rotary
-from transnormer_lib.papers.records import read_yaml
 
 # Loss in bits per token by row: one value per seed, in the seeds' order.
 Bits = Mapping[str, Sequence[float]]
+# The values of both sides of a comparison, the favoured one first, by claim.
+Compared = dict[str, tuple[Sequence[float], Sequence[float]]]
 
 # The comparisons, each a claim; with LRPE its name ends with "-lrpe".
 CLAIMS = (
@@ -66,12 +66,6 @@ def rows(factors: Factors) -> dict[str, tuple[str, Rotary]]:
     return {row(pair, rotation): (architecture_of(pair), rotation) for rotation in factors.rotations for pair in every}
 
 
-def plan(name: str = "plan") -> list[dict[str, str]]:
-    """A plan of the night as a table's lines: the question, the rows, what would count, what was known."""
-    content: dict[str, str] = read_yaml(Path(__file__).with_name(f"{name}.yaml"))
-    return [{"": part.replace("_", " "), "the plan": text} for part, text in content.items()]
-
-
 def table(bits: Bits, factors: Factors, rotation: str) -> list[dict[str, Any]]:
     """The mean loss of every early mechanism with every late one, a line per early mechanism."""
     return [
@@ -90,13 +84,29 @@ def over_early(bits: Bits, late: str, factors: Factors, rotation: str = "none") 
     return _means([bits[row(f"{early}/{late}", rotation)] for early in factors.early])
 
 
-def comparisons(
-    bits: Bits, factors: Factors, rotation: str = "none"
-) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
+def ending(rotation: str) -> str:
+    """The end of a claim's name under a rotation."""
+    return "" if rotation == "none" else f"-{rotation}"
+
+
+def compared(values: Bits, pairs: Mapping[str, tuple[str, str]], rotation: str, start: str = "") -> Compared:
+    """The values of both sides by claim, START + CLAIM + ending; only those of which both rows are in ``values``."""
+    rows = {claim: (row(a, rotation), row(b, rotation)) for claim, (a, b) in pairs.items()}
+    return {
+        f"{start}{claim}{ending(rotation)}": (values[a], values[b])
+        for claim, (a, b) in rows.items()
+        if a in values and b in values
+    }
+
+
+def ranked(values: Bits, pairs: Mapping[str, str], rotation: str) -> list[tuple[str, Sequence[float]]]:
+    """What is trained of ``pairs``, name → pair, with its values: lowest mean first."""
+    trained = {name: values[own] for name, pair in pairs.items() if (own := row(pair, rotation)) in values}
+    return sorted(trained.items(), key=lambda item: mean(item[1]))
+
+
+def comparisons(bits: Bits, factors: Factors, rotation: str = "none") -> Compared:
     """The losses of both sides, the favoured one first, by claim; only those of which all rows are in ``bits``."""
-    end = "" if rotation == "none" else f"-{rotation}"
-    pairs_of = ("diag/norm", "diag/linear", "diag/softmax", "diag/diag", "linear/norm", "softmax/softmax")
-    ours = {pair: bits[name] for pair in pairs_of if (name := row(pair, rotation)) in bits}
     pairs = {
         "remedy-norm-after-diag": ("diag/norm", "diag/linear"),
         "locality-alone-over-norm-alone": ("diag/linear", "linear/norm"),
@@ -104,7 +114,7 @@ def comparisons(
         "late-norm-comparable-to-softmax": ("diag/norm", "diag/softmax"),
         "t2-comparable-to-softmax": ("diag/norm", "softmax/softmax"),
     }
-    found = {f"{claim}{end}": (ours[a], ours[b]) for claim, (a, b) in pairs.items() if a in ours and b in ours}
+    found = compared(bits, pairs, rotation)
     crossed = [row(f"{early}/{late}", rotation) for early in factors.early for late in factors.late]
     if (
         {"diag", "linear"} <= set(factors.early)
@@ -113,6 +123,7 @@ def comparisons(
     ):
         by_late = (over_early(bits, late, factors, rotation) for late in ("norm", "linear"))
         by_early = (over_late(bits, early, factors, rotation) for early in ("diag", "linear"))
+        end = ending(rotation)
         found |= {f"remedy-norm{end}": tuple(by_late), f"remedy-locality{end}": tuple(by_early)}  # type: ignore[dict-item]
     return found
 

@@ -10,11 +10,11 @@ from itertools import pairwise
 from typing import Any
 
 from transnormer_lib.analysis import seeds as over_seeds
+from transnormer_lib.checks import check_choice
 from transnormer_lib.data.context_tasks import VOCAB_SIZE, ContextTask
 from transnormer_lib.models.config import ModelConfig
-from transnormer_lib.studies.autoregressive_lm.factors import Factors, architecture_of, row
+from transnormer_lib.studies.autoregressive_lm.factors import Compared, Factors, architecture_of, compared, ranked, row
 from transnormer_lib.studies.common import language_models, rates
-from transnormer_lib.studies.common.language_models import grid
 from transnormer_lib.training.config import Band, DataConfig, RunConfig
 from transnormer_lib.training.store import RunStore
 
@@ -37,7 +37,7 @@ Accuracies = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 @dataclass(frozen=True)
-class RecallParameters(language_models.LanguageModelParameters, language_models.Rows, Factors, rates.RateSearch):
+class RecallParameters(rates.RateSearch, language_models.Rows, Factors):
     """The parameters of these runs; seeds, rotations and the rest of the models are the notebook's."""
 
     recall_tasks: tuple[str, ...]  # recall-PAIRS, copy-SYMBOLS; none: nothing is trained
@@ -61,71 +61,60 @@ def models(parameters: RecallParameters) -> dict[str, ModelConfig]:
     }
 
 
-def tried(parameters: RecallParameters) -> dict[str, dict[float, list[RunConfig]]]:
-    """The runs of the search for each learning rate, by "TASK ROW"."""
-    configs, search = models(parameters), replace(parameters, rates_tried=parameters.recall_rates_tried)
-    found = {}
-    for task in parameters.recall_tasks:
-        for name, config in configs.items():
-
-            def make(label: str, seed: int, rate: float, _: str, task: str = task, config: ModelConfig = config) -> Any:
-                return _run(task, f"{label}-lr{rate:g}", config, seed, rate, parameters)
-
-            found[f"{task} {name}"] = rates.tried(name, search, make)
-    return found
-
-
-def judged(parameters: RecallParameters) -> list[tuple[str, str, int, RunConfig]]:
-    """Task, row, seed and run. Raises ValueError for a rate of what is no task and row."""
-    configs, searches = models(parameters), tried(parameters)
-    if unknown := sorted(set(parameters.recall_rates) - set(searches)):
-        raise ValueError(f"recall_rates={unknown[0]!r}: must be a task and a row, one of {', '.join(searches)}")
-    found = []
-    for task in parameters.recall_tasks:
-        for name, seed in grid(configs, parameters.seeds):
-            key = f"{task} {name}"
-            rate = parameters.recall_rates.get(key, parameters.learning_rate)
-            search = tuple(run.name for runs in searches[key].values() for run in runs)
-            config = _run(task, name, configs[name], seed, rate, parameters, rate_search=search)
-            found.append((task, name, seed, config))
-    return found
+def searches(parameters: RecallParameters) -> dict[str, rates.Search]:
+    """By task, every row with every seed. Raises ValueError for a rate of what is no task and row."""
+    configs = models(parameters)
+    known = [f"{task} {name}" for task in parameters.recall_tasks for name in configs]
+    for name in parameters.recall_rates:
+        check_choice("recall_rates", name, known)
+    return {task: _search(task, configs, parameters) for task in parameters.recall_tasks}
 
 
 def runs(parameters: RecallParameters) -> list[RunConfig]:
-    """The searches for the rates, then one run per task, row and seed."""
-    searches = [run for by_rate in tried(parameters).values() for configs in by_rate.values() for run in configs]
-    return searches + [run for *_, run in judged(parameters)]
+    """By task, the searches for the rates, then one run per row and seed."""
+    return [run for search in searches(parameters).values() for run in search.runs()]
 
 
-def _run(
-    task: str, label: str, config: ModelConfig, seed: int, rate: float, parameters: RecallParameters, **fields: Any
-) -> RunConfig:
-    length, steps, batch = parameters.recall_length, parameters.recall_steps, parameters.recall_batch_size
-    own = replace(
-        parameters, learning_rate=rate, length=length, steps=steps, warmup=steps // 10, batch_size=batch, bands=()
+def _search(task: str, configs: Mapping[str, ModelConfig], parameters: RecallParameters) -> rates.Search:
+    length, steps = parameters.recall_length, parameters.recall_steps
+    size = replace(
+        parameters,
+        length=length,
+        steps=steps,
+        warmup=steps // 10,
+        batch_size=parameters.recall_batch_size,
+        bands=(),
+        rates=rates.under(task, parameters.recall_rates),
+        rates_tried=parameters.recall_rates_tried,
     )
-    data = DataConfig(task="context", task_name=task, length=length, batch_size=batch)
+    data = DataConfig(task="context", task_name=task, length=length, batch_size=size.batch_size)
     # A uniform guess has ln 66 = 4.2 nats; an easy task may be solved by then.
     band = Band(max(steps // 10, 1), 0.0, 5.0)
-    return language_models.run(f"{task}-{label}", config, seed, own, data=data, bands=(band,), **fields)
+
+    def make(row: str, seed: int, rate: float, label: str) -> RunConfig:
+        own = replace(size, learning_rate=rate)
+        return language_models.run(f"{task}-{label}", configs[row], seed, own, data=data, bands=(band,))
+
+    return rates.Search(size, tuple(configs), parameters.seeds, make)
 
 
 def measure(parameters: RecallParameters, store: RunStore) -> Accuracies:
     """Train or load every run; the share of the answers that are right, zero where a run diverged."""
     found: dict[str, dict[str, list[float]]] = {}
-    for task, name, _, config in judged(parameters):
-        record = store.get(config).record
-        accuracy = record["validation"][-1]["accuracy"] if record["status"] == "finished" else 0.0
-        found.setdefault(task, {}).setdefault(name, []).append(accuracy)
+    for task, search in searches(parameters).items():
+        for name, _, config in search.judged():
+            record = store.get(config).record
+            accuracy = record["validation"][-1]["accuracy"] if record["status"] == "finished" else 0.0
+            found.setdefault(task, {}).setdefault(name, []).append(accuracy)
     return found
 
 
 def table(accuracies: Mapping[str, Sequence[float]], rotation: str) -> list[dict[str, Any]]:
     """One line per pair that was trained: the share of right answers, and its range over the seeds; best first."""
-    trained = {pair: accuracies[name] for pair in PAIRS if (name := row(pair, rotation)) in accuracies}
+    trained = reversed(ranked(accuracies, dict(zip(PAIRS, PAIRS, strict=True)), rotation))
     return [
         {"early": early, "late": late, "right": over_seeds.mean(found), "range": over_seeds.spread(found, 3)}
-        for pair, found in sorted(trained.items(), key=lambda item: -over_seeds.mean(item[1]))
+        for pair, found in trained
         for early, late in [pair.split("/")]
     ]
 
@@ -148,14 +137,6 @@ def in_block(task: ContextTask, block_size: int) -> float:
     return visible / answers + (1 - visible / answers) * task.chance
 
 
-def comparisons(
-    accuracies: Mapping[str, Sequence[float]], rule: str, rotation: str
-) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
+def comparisons(accuracies: Mapping[str, Sequence[float]], rule: str, rotation: str) -> Compared:
     """The accuracies of both sides, the favoured one first, by claim; only those of which both were trained."""
-    end = "" if rotation == "none" else f"-{rotation}"
-    sides = {claim: tuple(row(pair, rotation) for pair in pairs) for claim, pairs in CLAIMS.items()}
-    return {
-        f"{rule}-{claim}{end}": (accuracies[a], accuracies[b])
-        for claim, (a, b) in sides.items()
-        if a in accuracies and b in accuracies
-    }
+    return compared(accuracies, CLAIMS, rotation, f"{rule}-")

@@ -12,9 +12,9 @@ from transnormer_lib.analysis import seeds
 from transnormer_lib.data.ngrams import ngram_baselines
 from transnormer_lib.data.text import TextCorpus
 from transnormer_lib.studies.autoregressive_lm.published import PERPLEXITY, PUBLISHED, table_4
-from transnormer_lib.studies.autoregressive_lm.runs import Parameters, judged
+from transnormer_lib.studies.autoregressive_lm.runs import Parameters, search
 from transnormer_lib.studies.common import language_models, row_losses
-from transnormer_lib.studies.common.language_models import final_bits
+from transnormer_lib.studies.common.language_models import Floor, final_bits
 from transnormer_lib.studies.common.measured import Measured, by_row
 from transnormer_lib.training.evaluation import evaluate
 from transnormer_lib.training.store import RunStore
@@ -31,7 +31,7 @@ def measure(parameters: Parameters, store: RunStore) -> list[MeasuredDecoder]:
     """Train or load every run and measure it on the test split too, on which nothing was chosen."""
     corpus = language_models.corpus(parameters)
     measured = []
-    for row, seed, config in judged(parameters):
+    for row, seed, config in search(parameters).judged():
         run, test = store.get(config), math.inf
         if run.record["status"] == "finished":
             model, cpu, windows = run.model(), torch.device("cpu"), parameters.test_windows
@@ -95,4 +95,4 @@ def conclusions(bits: Mapping[str, Sequence[float]], bigram: float) -> list[str]
         return table_4(PUBLISHED[row], "validation") if row in PUBLISHED else None
 
     order = row_losses.order(bits, printed, "Table 4")
-    return row_losses.summary(bits, bigram) + order + row_losses.against_baselines(bits)
+    return row_losses.summary(bits, Floor("bigram", bigram)) + order + row_losses.against_baselines(bits)

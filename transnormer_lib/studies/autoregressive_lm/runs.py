@@ -1,20 +1,20 @@
 """The runs behind Table 4: the published rows, the matched controls, both as released, the pairs of the two factors.
 
-Those of the look-up tasks follow them.
+Those of the look-up tasks and of other widths follow them.
 """
 
 from dataclasses import dataclass, replace
 
 from transnormer_lib.models.config import ModelConfig
-from transnormer_lib.studies.autoregressive_lm import recall
+from transnormer_lib.studies.autoregressive_lm import growth, recall
 from transnormer_lib.studies.autoregressive_lm.factors import rows as factor_rows
 from transnormer_lib.studies.common import language_models, rates
-from transnormer_lib.studies.common.language_models import grid, released
+from transnormer_lib.studies.common.language_models import released
 from transnormer_lib.training.config import RunConfig
 
 
 @dataclass(frozen=True)
-class Parameters(recall.RecallParameters):
+class Parameters(recall.RecallParameters, growth.GrowthParameters):
     """The notebook's parameters that decide what is trained and measured."""
 
     test_windows: int  # sequences of the test text on which the loss is measured
@@ -28,32 +28,18 @@ def models(parameters: Parameters) -> dict[str, ModelConfig]:
     return rows | {row: language_models.model(name, parameters, rotary=rotary) for row, (name, rotary) in pairs}
 
 
-def tried(parameters: Parameters) -> dict[str, dict[float, list[RunConfig]]]:
-    """The runs of the search for each row's learning rate."""
+def search(parameters: Parameters) -> rates.Search:
+    """Every row with every seed, each at its own learning rate."""
     configs = models(parameters)
 
     def make(row: str, seed: int, rate: float, label: str) -> RunConfig:
         return language_models.run(label, configs[row], seed, replace(parameters, learning_rate=rate))
 
-    return {row: rates.tried(row, parameters, make) for row in configs}
-
-
-def judged(parameters: Parameters) -> list[tuple[str, int, RunConfig]]:
-    """Row, seed and run, rows first; each row at its own learning rate.
-
-    Raises ValueError for a rate of what is no row, and for a seed that is both searched and judged.
-    """
-    configs, searches = models(parameters), tried(parameters)
-    rates.check(parameters, list(configs), parameters.seeds)
-    found = []
-    for row, seed in grid(configs, parameters.seeds):
-        own = replace(parameters, learning_rate=parameters.rates.get(row, parameters.learning_rate))
-        search = tuple(run.name for runs in searches[row].values() for run in runs)
-        found.append((row, seed, language_models.run(row, configs[row], seed, own, rate_search=search)))
-    return found
+    return rates.Search(parameters, tuple(configs), parameters.seeds, make)
 
 
 def runs(parameters: Parameters) -> list[RunConfig]:
-    """The searches for the rates, then one run per row and seed; then those of the look-up tasks."""
-    searches = [run for by_rate in tried(parameters).values() for runs in by_rate.values() for run in runs]
-    return [*searches, *(run for _, _, run in judged(parameters)), *recall.runs(parameters)]
+    """The searches for the rates, one run per row and seed, then the look-up tasks and the other widths."""
+    own = search(parameters).runs()
+    names = {run.name for run in own}  # one of growth's widths is the notebook's own
+    return [*own, *recall.runs(parameters), *(run for run in growth.runs(parameters) if run.name not in names)]

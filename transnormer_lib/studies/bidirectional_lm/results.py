@@ -15,9 +15,9 @@ from transnormer_lib.data.vocabulary import Vocabulary
 from transnormer_lib.models.language_model import LanguageModel
 from transnormer_lib.studies.bidirectional_lm.places import Guess, Sides, without_context
 from transnormer_lib.studies.bidirectional_lm.published import published_perplexity
-from transnormer_lib.studies.bidirectional_lm.runs import Parameters, runs
+from transnormer_lib.studies.bidirectional_lm.runs import Parameters, search
 from transnormer_lib.studies.common import language_models, row_losses
-from transnormer_lib.studies.common.language_models import final_bits, grid, printable
+from transnormer_lib.studies.common.language_models import Floor, final_bits, printable
 from transnormer_lib.studies.common.measured import Measured, by_row
 from transnormer_lib.training.evaluation import held_out_batches
 from transnormer_lib.training.store import RunStore
@@ -48,7 +48,7 @@ def measure(parameters: Parameters, store: RunStore) -> list[MeasuredEncoder]:
     corpus = language_models.corpus(parameters)
     windows, mask_id = held_out(corpus, parameters.length, parameters.sides_windows), corpus.vocabulary.mask_id
     measured = []
-    for (row, seed), config in zip(grid(parameters.rows(), parameters.seeds), runs(parameters), strict=True):
+    for row, seed, config in search(parameters).judged():
         run = store.get(config)
         if run.record["status"] != "finished":
             measured.append(MeasuredEncoder(row, seed, math.inf, run))
@@ -60,11 +60,11 @@ def measure(parameters: Parameters, store: RunStore) -> list[MeasuredEncoder]:
     return measured
 
 
-def baselines(corpus: TextCorpus) -> dict[str, float]:
+def baselines(parameters: language_models.LanguageModelParameters, corpus: TextCorpus) -> dict[str, float]:
     """Bits per token of n-gram models and of :data:`NO_CONTEXT`, best first."""
     train, validation = (corpus.tokens[split] for split in ("train", "validation"))
     blind = without_context(train, validation, corpus.vocabulary.text_size, MaskingConfig())
-    bits = language_models.ngram_bits(corpus) | {NO_CONTEXT: blind}
+    bits = language_models.ngram_bits(parameters, corpus) | {NO_CONTEXT: blind}
     return dict(sorted(bits.items(), key=lambda item: item[1]))
 
 
@@ -178,10 +178,10 @@ def models_of(measured: Sequence[Measured], seed: int) -> dict[str, LanguageMode
     return {m.row: m.run.model() for m in measured if m.seed == seed and m.run.record["status"] == "finished"}
 
 
-def conclusions(measured: Sequence[MeasuredEncoder], baselines: Mapping[str, float]) -> list[str]:
+def conclusions(measured: Sequence[MeasuredEncoder], baselines: Mapping[str, float], floor: Floor) -> list[str]:
     """What the losses say, in sentences; nothing about rows that were not run."""
     bits, blind = by_row(measured), baselines[NO_CONTEXT]
-    lines = row_losses.summary(bits, baselines["2-gram"])
+    lines = row_losses.summary(bits, floor)
     if bits:
         named = [f"{row} {sum(value < blind for value in of)} of {len(of)}" for row, of in bits.items()]
         lines.append(f"Runs that do better than without context ({blind:.3f}): {', '.join(named)}.")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from transnormer_lib.data import hub
 from transnormer_lib.data.faults import DataUnavailable
 from transnormer_lib.data.tasks import TaskData, task_definition
 from transnormer_lib.models.config import ClassifierHead, ModelConfig
@@ -26,6 +27,19 @@ def run(
         head=ClassifierHead(classes=task.classes, pairs=task.pairs and not data.joined, **head),
         **fields,
     )
+
+
+def epoch(task: str, train_examples: Mapping[str, int]) -> int:
+    """The number of training examples: that of ``train_examples``, else the published one. Reads no data.
+
+    Raises ValueError where there is neither.
+    """
+    if task in train_examples:
+        return train_examples[task]
+    source = task_definition(task).source
+    if source not in hub.DATASETS:
+        raise ValueError(f"train_examples={dict(train_examples)!r}: must say how many of {task!r} are read")
+    return hub.DATASETS[source].splits["train"].rows
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Figures that several studies draw: final losses, learning curves, the cost of decoding."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -94,7 +95,7 @@ def learning_curves(curves: pd.DataFrame, ngrams: Mapping[str, float], *, unit: 
         for name, value in ngrams.items():
             panel.axhline(value, color=GREY, linewidth=1.2, linestyle=(0, (4, 3)))
             place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (3, 0), "va": "center"}
-            panel.annotate(name, (1.0, value), textcoords="offset points", fontsize="small", **place)
+            panel.annotate(textwrap.fill(name, 10), (1.0, value), textcoords="offset points", fontsize="small", **place)
         for row in members:
             band(panel, curves[curves.row == row], "step", "bits", row_style(row.removesuffix(RELEASED)))
         panel.set(ylabel=unit)

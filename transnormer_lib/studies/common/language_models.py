@@ -11,10 +11,13 @@ from typing import Any
 from torch import Tensor
 
 from transnormer_lib.checks import check_distinct
+from transnormer_lib.data.batches import evaluation_windows
 from transnormer_lib.data.corpora import corpus_vocabulary_size, load_text_corpus
+from transnormer_lib.data.masking import MaskingConfig
 from transnormer_lib.data.ngrams import ngram_baselines
 from transnormer_lib.data.sources import in_data_root
 from transnormer_lib.data.text import TextCorpus
+from transnormer_lib.data.two_sided_ngrams import two_sided_bits
 from transnormer_lib.data.wikitext import WORD_LEVEL
 from transnormer_lib.models.architectures import architecture, depth
 from transnormer_lib.models.config import Init, Kind, ModelConfig
@@ -25,6 +28,7 @@ _WARMUP_START = 1e-7  # the rate from which the released scripts warm up
 _EPS = {"causal": 1e-8, "masked": 1e-6}  # Adam's ε of Table 13
 _IN_NAMES = str.maketrans("+/", "--")  # what a run's name may not hold
 RELEASED = "+released"  # ends the name of a row in the released recipe
+TWO_SIDED = "two-sided 3-gram"  # the baseline of masked models: it reads one token on either side
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class LanguageModelParameters:
     accumulate: int  # pieces that a step is cut into, to fit memory
     precision: Precision  # of the matrix products
     learning_rate: float  # highest rate of the schedule
+    rates: Mapping[str, float]  # a row's own learning rate; rows without one take learning_rate
     schedule: Schedule  # after the warm-up
     warmup: int  # steps of warm-up
     clip_norm: float  # largest norm of the gradient; 0: no limit
@@ -85,12 +90,12 @@ def model(name: str, parameters: LanguageModelParameters, **fields: Any) -> Mode
         vocab_size=corpus_vocabulary_size(
             parameters.corpus, parameters.vocabulary, published=not in_data_root(WORD_LEVEL)
         ),
-        max_length=parameters.length,
         dim=parameters.dim,
         heads=parameters.heads,
         layers=depth(name, kind, parameters.layers),
         block_size=parameters.block_size,
         **{
+            "max_length": parameters.length,
             "dropout": parameters.dropout,
             "init": parameters.init,
             # fairseq draws embeddings with standard deviation dim^-1/2, to be scaled by dim^1/2.
@@ -166,13 +171,39 @@ def corpus(parameters: LanguageModelParameters) -> TextCorpus:
     return load_text_corpus(parameters.corpus, parameters.vocabulary)
 
 
-def ngram_bits(corpus: TextCorpus, order: int = 3) -> dict[str, float]:
-    """Bits per token of n-gram models on the whole validation text, by name: ``1-gram``, ``2-gram``, ...
+def ngram_bits(parameters: LanguageModelParameters, corpus: TextCorpus) -> dict[str, float]:
+    """Bits per token of n-gram models by name: ``1-gram``, ``2-gram``, ``3-gram``; for masked models :data:`TWO_SIDED`.
 
-    They read from left to right. A masked model also sees what follows a gap, so it should beat them easily.
+    The first three read from left to right and are measured on the whole validation text. The last reads both sides of
+    a selected token and is measured where the models are: in the same windows, with the same masks.
     """
-    grams = ngram_baselines(corpus, order=order)["validation"]
-    return {f"{gram.order}-gram": gram.nats_per_token / math.log(2) for gram in grams}
+    bits = {f"{gram.order}-gram": gram.nats_per_token / math.log(2) for gram in ngram_baselines(corpus)["validation"]}
+    if parameters.task == "masked":
+        masking, windows = MaskingConfig(), parameters.validation_windows
+        batches = evaluation_windows(
+            corpus.tokens["validation"],
+            length=parameters.length,
+            batch_size=windows,
+            limit=windows,
+            masked=(corpus.vocabulary, masking),
+        )
+        bits[TWO_SIDED] = two_sided_bits(corpus, batches, masking)
+    return bits
+
+
+@dataclass(frozen=True)
+class Floor:
+    """A simple model that every trained one should beat: one that does not has learned too little to be compared."""
+
+    name: str
+    bits: float  # per counted token
+
+
+def floor(parameters: LanguageModelParameters, ngrams: Mapping[str, float]) -> Floor:
+    """The floor among the ``ngrams`` of :func:`ngram_bits`: the bigram of decoders, of encoders :data:`TWO_SIDED`."""
+    if parameters.task == "causal":
+        return Floor("bigram", ngrams["2-gram"])
+    return Floor(TWO_SIDED, ngrams[TWO_SIDED])
 
 
 def printable(text: str) -> str:

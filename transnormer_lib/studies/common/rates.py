@@ -2,46 +2,166 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
 
+from transnormer_lib.analysis.seeds import mean
+from transnormer_lib.checks import check_choice
+from transnormer_lib.models import architectures
+from transnormer_lib.show.tables import show_table
+from transnormer_lib.studies.common.language_models import RELEASED, LanguageModelParameters, final_bits, grid
 from transnormer_lib.training.config import RunConfig
-from transnormer_lib.training.stored_run import Run
+from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.stored_run import Run, RunFailed
 
-Make = Callable[[str, int, float, str], RunConfig]  # row, seed, learning rate, label → the run
+Make = Callable[[str, int, float, str], RunConfig]  # row, seed, learning rate, the label in its name → the run
+P = TypeVar("P", bound="Rated")
+
+
+class Rated(Protocol):
+    """Parameters, a dataclass, with a learning rate for all rows and some rows' own."""
+
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def rates(self) -> Mapping[str, float]: ...
+
+
+class Searched(Rated, Protocol):
+    """What a search reads of a study's parameters; :class:`RateSearch` says what the fields are."""
+
+    @property
+    def rates_tried(self) -> tuple[float, ...]: ...
+    @property
+    def rate_seeds(self) -> tuple[int, ...]: ...
 
 
 @dataclass(frozen=True)
-class RateSearch:
-    """The parameters of a search. ``rates`` is its outcome, fixed before a judged seed is trained."""
+class RateSearch(LanguageModelParameters):
+    """The parameters of a search, whose outcome, fixed before a judged seed is trained, is ``rates``."""
 
-    rates: Mapping[str, float]  # a row's learning rate; rows without one take learning_rate
-    rates_tried: tuple[float, ...]  # those among which it was chosen
+    rates_tried: tuple[float, ...]  # the learning rates among which a row's was chosen
     rate_seeds: tuple[int, ...]  # the seeds on which it was chosen; none of them is judged
 
 
-def check(search: RateSearch, rows: Sequence[str], seeds: Sequence[int]) -> None:
-    """Raise ValueError for a rate of what is no row, and for a seed that is both searched and judged."""
-    if unknown := sorted(set(search.rates) - set(rows)):
-        raise ValueError(f"rates={unknown[0]!r}: must be a row, one of {', '.join(rows)}")
-    if judged := sorted(set(seeds) & set(search.rate_seeds)):
-        raise ValueError(f"rate_seeds={list(search.rate_seeds)!r}: must not hold {judged[0]}, which is judged")
+def own(parameters: P, row: str) -> P:
+    """The parameters with the row's learning rate as ``learning_rate``."""
+    rate = parameters.rates.get(row, parameters.learning_rate)
+    return replace(parameters, learning_rate=rate)  # type: ignore[type-var]
 
 
-def tried(row: str, search: RateSearch, make: Make) -> dict[float, list[RunConfig]]:
-    """The runs of the row's search, by rate: one per seed of the search."""
-    return {
-        rate: [make(row, seed, rate, f"{row}-lr{rate:g}") for seed in search.rate_seeds] for rate in search.rates_tried
-    }
+def under(start: object, by_name: Mapping[str, float]) -> dict[str, float]:
+    """The rates by row of those that are given by "START ROW"."""
+    return {name.removeprefix(f"{start} "): rate for name, rate in by_name.items() if name.startswith(f"{start} ")}
 
 
-def lowest(search: Mapping[float, Sequence[Run]]) -> float | None:
-    """The rate with the lowest mean loss over its runs; None where none was tried or all diverged."""
-    losses = {rate: _mean_loss(runs) for rate, runs in search.items() if runs}
-    best = min(losses, key=losses.__getitem__, default=None)
-    return None if best is None or not math.isfinite(losses[best]) else best
+@dataclass(frozen=True)
+class Search:
+    """The rows of a study that each have their own learning rate: the runs that choose it, and those that are judged.
+
+    Raises ValueError for a rate of what is no architecture, and for a seed that is both searched and judged.
+    """
+
+    parameters: Searched
+    rows: tuple[str, ...]
+    seeds: tuple[int, ...]  # those that are judged
+    make: Make
+    recorded: Mapping[str, Any] = field(default_factory=dict)  # fields of the judged runs that change no weight
+    score: Callable[[Run], float] = final_bits  # what a rate is chosen by; the lowest is best
+    scored: str = "validation loss"  # its name
+
+    def __post_init__(self) -> None:
+        # A study that takes over another's values has rates of rows that it does not train.
+        for row in sorted(set(self.parameters.rates) - set(self.rows)):
+            try:
+                architectures.check_name(row.partition("+")[0].removesuffix(RELEASED))
+            except ValueError:
+                check_choice("rates", row, self.rows)
+        if both := sorted(set(self.seeds) & set(self.parameters.rate_seeds)):
+            seeds = list(self.parameters.rate_seeds)
+            raise ValueError(f"rate_seeds={seeds!r}: must not hold {both[0]}, which is judged")
+
+    def tried(self) -> dict[str, dict[float, list[RunConfig]]]:
+        """The runs of each row's search, by rate: one per seed of the search."""
+        seeds, rates = self.parameters.rate_seeds, self.parameters.rates_tried
+        return {
+            row: {rate: [self.make(row, seed, rate, f"{row}-lr{rate:g}") for seed in seeds] for rate in rates}
+            for row in self.rows
+        }
+
+    def judged(self) -> list[tuple[str, int, RunConfig]]:
+        """Row, seed and run, rows first; each row at its own learning rate, and with the names of its search."""
+        searches = {row: tuple(run.name for run in flat(by_rate)) for row, by_rate in self.tried().items()}
+        return [
+            (
+                row,
+                seed,
+                replace(
+                    self.make(row, seed, own(self.parameters, row).learning_rate, row),
+                    rate_search=searches[row],
+                    **self.recorded,
+                ),
+            )
+            for row, seed in grid(self.rows, self.seeds)
+        ]
+
+    def runs(self) -> list[RunConfig]:
+        """The searches, then one run per row and seed."""
+        return [run for by_rate in self.tried().values() for run in flat(by_rate)] + [run for *_, run in self.judged()]
 
 
-def _mean_loss(runs: Sequence[Run]) -> float:
-    from transnormer_lib.studies.common.language_models import final_bits
+def flat(by_rate: Mapping[float, Sequence[RunConfig]]) -> list[RunConfig]:
+    """The runs of one row's search."""
+    return [run for runs in by_rate.values() for run in runs]
 
-    return math.fsum(final_bits(run) for run in runs) / len(runs)
+
+def lowest(search: Mapping[float, Sequence[Run]], score: Callable[[Run], float] = final_bits) -> float | None:
+    """The rate with the lowest mean score over its runs; None where none was tried or all diverged."""
+    scores = {rate: math.fsum(map(score, runs)) / len(runs) for rate, runs in search.items() if runs}
+    best = min(scores, key=scores.__getitem__, default=None)
+    return None if best is None or not math.isfinite(scores[best]) else best
+
+
+def _scored(search: Search, config: RunConfig, store: RunStore) -> float:
+    """The score of a run of the search; infinite where the run that it starts from failed."""
+    try:
+        return search.score(store.get(config))
+    except RunFailed:
+        return math.inf
+
+
+def untried(search: Search) -> dict[str, float]:
+    """The rates of rows that are judged at none of the rates tried, by row; {} where no search was made.
+
+    A row's rate is fixed after its search, so a preset whose search is not done has such rows.
+    """
+    taken = {row: own(search.parameters, row).learning_rate for row in search.rows}
+    tried = search.parameters.rates_tried if search.parameters.rate_seeds else ()
+    return {row: rate for row, rate in taken.items() if tried and rate not in tried}
+
+
+def show_search(search: Search, store: RunStore) -> None:
+    """Display each row's mean score at every rate of its search, and the rate that was taken; nothing without one.
+
+    A rate that was not tried, or is not the best of those tried, is marked as such: until the outcome of a search is
+    written into the parameters, its row is judged at the rate that all rows share.
+    """
+    lines, never, odd = [], untried(search), []
+    for row, by_rate in search.tried().items():
+        scores = {rate: mean([_scored(search, run, store) for run in runs]) for rate, runs in by_rate.items() if runs}
+        if scores:
+            taken = own(search.parameters, row).learning_rate
+            best = min(scores, key=scores.__getitem__)
+            fault = ", which was not tried" if row in never else ""
+            if not fault and scores[taken] > scores[best]:
+                fault = ", not the best"
+            odd += [row] * bool(fault)
+            shown = {f"{rate:g}": score for rate, score in scores.items()}
+            lines.append({"row": row, **shown, "taken": f"{taken:g}{fault}"})
+    if lines:
+        show_table(
+            lines,
+            caption=f"How each row's learning rate was chosen: its {search.scored} at the rates tried, on seeds that "
+            "are not judged, and the rate that was taken.",
+            note=f"Not judged at the best rate that was tried: {', '.join(odd)}." if odd else None,
+        )

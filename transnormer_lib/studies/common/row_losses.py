@@ -7,7 +7,7 @@ import pandas as pd
 
 from transnormer_lib.analysis import seeds
 from transnormer_lib.choices import VARIANTS
-from transnormer_lib.studies.common.language_models import released
+from transnormer_lib.studies.common.language_models import Floor, released
 from transnormer_lib.studies.common.measured import Measured
 
 
@@ -22,15 +22,16 @@ def ranked(bits: Mapping[str, Sequence[float]]) -> list[str]:
     return sorted((row for row in bits if seeds.finished(bits[row])), key=lambda row: seeds.mean(bits[row]))
 
 
-def summary(bits: Mapping[str, Sequence[float]], bigram: float) -> list[str]:
-    """The means in order, then the runs that diverged and those that do not beat the bigram, in sentences."""
+def summary(bits: Mapping[str, Sequence[float]], floor: Floor) -> list[str]:
+    """The means in order, then the runs that diverged and those that do not beat the floor, in sentences."""
     lines = []
     if rows := ranked(bits):
         means = ", ".join(f"{row} {seeds.mean(bits[row]):.3f}" for row in rows)
         lines.append(f"Mean loss in bits, lowest first: {means}.")
     diverged = {row: sum(map(math.isinf, values)) for row, values in bits.items()}
-    behind = {row: sum(bigram <= value < math.inf for value in values) for row, values in bits.items()}
-    for counts, what in ((diverged, "diverged"), (behind, f"do not beat the bigram ({bigram:.3f})")):
+    behind = {row: sum(floor.bits <= value < math.inf for value in values) for row, values in bits.items()}
+    below = f"do not beat the {floor.name} ({floor.bits:.3f})"
+    for counts, what in ((diverged, "diverged"), (behind, below)):
         if any(counts.values()):
             named = ", ".join(f"{row} {count} of {len(bits[row])}" for row, count in counts.items() if count)
             lines.append(f"Runs that {what}: {named}.")

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from transnormer_lib.checks import check_distinct
-from transnormer_lib.data import hub
 from transnormer_lib.data.tasks import task_definition
 from transnormer_lib.models.config import Pooling
 from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
@@ -23,6 +22,7 @@ class Parameters(language_models.Rows):
 
     tasks: tuple[str, ...]  # of GLUE, or stand-ins for it
     train_examples: Mapping[str, int]  # training examples of a task; of those not named, all
+    length: int  # tokens of a text of the tasks, longer ones are cut; 0: as many as in the pre-training
     held_out_examples: int  # validation and test examples of a task; 0: all
     from_scratch: tuple[str, ...]  # rows also trained without pre-training
     joined: bool  # a pair of texts as one sequence, as RoBERTa reads it; else two sequences
@@ -89,19 +89,6 @@ def cells(parameters: Parameters) -> list[Cell]:
     ]
 
 
-def epoch(task: str, parameters: Parameters) -> int:
-    """The number of training examples: that of ``train_examples``, else the published one. Reads no data.
-
-    Raises ValueError where there is neither.
-    """
-    if task in parameters.train_examples:
-        return parameters.train_examples[task]
-    source = task_definition(task).source
-    if source not in hub.DATASETS:
-        raise ValueError(f"train_examples={parameters.train_examples!r}: must say how many of {task!r} are read")
-    return hub.DATASETS[source].splits["train"].rows
-
-
 def data_config(task: str, parameters: Parameters) -> DataConfig:
     """A task in the encoders' tokens."""
     definition = task_definition(task)
@@ -113,7 +100,7 @@ def data_config(task: str, parameters: Parameters) -> DataConfig:
         corpus=parameters.encoders.corpus,
         vocabulary=parameters.encoders.vocabulary,
         task="classify",
-        length=parameters.encoders.length,
+        length=parameters.length or parameters.encoders.length,
         batch_size=parameters.batch_size,
         task_name=task,
         joined=definition.pairs and parameters.joined,
@@ -125,7 +112,9 @@ def run(cell: Cell, parameters: Parameters) -> RunConfig:
     """One fine-tuning run. Tasks with known test labels, the stand-ins, are also measured on them once, at the end."""
     base = bidirectional.run(cell.row, cell.seed, parameters.encoders)
     data = data_config(cell.task, parameters)
-    steps = steps_of(parameters.epochs, epoch(cell.task, parameters), parameters.batch_size)
+    steps = steps_of(
+        parameters.epochs, classification.epoch(cell.task, parameters.train_examples), parameters.batch_size
+    )
     return classification.run(
         cell.name,
         replace(base.model, dropout=parameters.dropout),

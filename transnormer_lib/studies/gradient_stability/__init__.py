@@ -1,0 +1,2 @@
+# The judged runs of each plan (studies/common/plans.py).
+PLANS = {"plan_of_ladder": ("causal-ladder-*",), "plan": ("*",)}

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from transnormer_lib.show.figures import GREY, ORANGE, STYLE, Style
 from transnormer_lib.studies.common.figures import band
+from transnormer_lib.studies.common.language_models import Floor
 from transnormer_lib.studies.gradient_stability.results import NORMS
 from transnormer_lib.studies.gradient_stability.runs import parts
 
@@ -60,12 +61,12 @@ def _legend_below(figure: Figure, axes: Sequence[Axes], columns: int = 2) -> Non
     figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns)
 
 
-def learning_curves(curves: pd.DataFrame, bigram: float) -> Figure:
-    """Validation loss against steps: mean and range over seeds, a panel per rotation, the bigram in grey."""
+def learning_curves(curves: pd.DataFrame, floor: Floor) -> Figure:
+    """Validation loss against steps: mean and range over seeds, a panel per rotation, the floor in grey."""
     groups = _by_rotation(list(curves.row.unique()))
     figure, axes = _stacked(len(groups), 3.6, sharex=True)
     for panel, (rotary, rows) in zip(axes, groups.items(), strict=True):
-        panel.axhline(bigram, color=GREY, linewidth=3, alpha=0.6, label="bigram")
+        panel.axhline(floor.bits, color=GREY, linewidth=3, alpha=0.6, label=floor.name)
         for row in rows:
             band(panel, curves[curves.row == row], "step", "bits", look(row))
         panel.set(ylabel="bits per masked token")

@@ -52,6 +52,11 @@ def _selected(statistics: GradientStatistics, parts: tuple[str, ...]) -> Tensor:
     return statistics.norms[:, torch.tensor(keep)].double().square().sum(1).sqrt()
 
 
+def query_key_norm(statistics: GradientStatistics) -> Tensor:
+    """‖g_t‖ of the projections to queries and keys together, [T]."""
+    return _selected(statistics, _QUERIES_AND_KEYS)
+
+
 def _detrended(statistics: GradientStatistics, start: int) -> float:
     norms_T = whole_norm(statistics)[start:]
     if len(norms_T) < 2:
@@ -100,7 +105,7 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "q and k",
         "norm of the gradient of the q and k projections: std / mean",
-        lambda statistics, start: relative_deviation(_selected(statistics, _QUERIES_AND_KEYS)[start:]),
+        lambda statistics, start: relative_deviation(query_key_norm(statistics)[start:]),
     ),
     Definition("tensor by tensor", "std / mean of each parameter tensor's norm, mean over tensors", _mean_over_tensors),
     Definition("as a vector", "root of the mean ‖g − mean g‖², over ‖mean g‖", _vector),

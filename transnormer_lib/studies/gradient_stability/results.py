@@ -11,10 +11,10 @@ from transnormer_lib import attention
 from transnormer_lib.analysis import seeds
 from transnormer_lib.models.language_model import count_parameters
 from transnormer_lib.studies.common import row_losses
-from transnormer_lib.studies.common.language_models import final_bits, grid
+from transnormer_lib.studies.common.language_models import Floor, final_bits
 from transnormer_lib.studies.common.measured import Measured, by_row
 from transnormer_lib.studies.gradient_stability import measures, published
-from transnormer_lib.studies.gradient_stability.runs import Parameters, label, models, parts, runs
+from transnormer_lib.studies.gradient_stability.runs import Parameters, label, models, parts, search
 from transnormer_lib.training.store import RunStore
 
 NORMS = {"rms": "RMSNorm", "layer": "LayerNorm", "scale": "ScaleNorm"}
@@ -27,9 +27,8 @@ _STEADIER.append(("vanilla", "linear"))
 
 def measure(parameters: Parameters, store: RunStore) -> list[Measured]:
     """Train or load every run."""
-    trained = [store.get(config) for config in runs(parameters)]
-    keys = grid(models(parameters), parameters.seeds)
-    return [Measured(row, seed, final_bits(run), run) for (row, seed), run in zip(keys, trained, strict=True)]
+    trained = [(row, seed, store.get(config)) for row, seed, config in search(parameters).judged()]
+    return [Measured(row, seed, final_bits(run), run) for row, seed, run in trained]
 
 
 def model_table(parameters: Parameters) -> list[dict[str, Any]]:
@@ -68,13 +67,13 @@ def perplexity(bits: float) -> float:
     return 2.0**bits if bits < 1000 else math.inf
 
 
-def quality(bits: Mapping[str, Sequence[float]], ngrams: Mapping[str, float]) -> list[dict[str, Any]]:
-    """One line per row: mean and range in bits per masked token, perplexity, seeds below the bigram; then n-grams."""
+def quality(bits: Mapping[str, Sequence[float]], ngrams: Mapping[str, float], floor: Floor) -> list[dict[str, Any]]:
+    """One line per row: mean and range in bits per masked token, perplexity, seeds below the floor; then n-grams."""
     lines = []
     for row, values in {**bits, **{name: [value] for name, value in ngrams.items()}}.items():
         line = {"row": row, "bits": seeds.mean(values), "perplexity": perplexity(seeds.mean(values))}
-        below = f"{sum(value < ngrams['2-gram'] for value in values)} of {len(values)}"
-        seen = {"range": seeds.spread(values, 3), "below the bigram": below}
+        below = f"{sum(value < floor.bits for value in values)} of {len(values)}"
+        seen = {"range": seeds.spread(values, 3), "below the floor": below}
         lines.append(line | (seen if row in bits else dict.fromkeys(seen)))
     return lines
 
@@ -181,16 +180,16 @@ def appeared(differences: pd.DataFrame) -> dict[str, Any]:
     return {"sign": signs[-1], "since": int(differences.step.iloc[-unbroken]) if signs[-1] else None}
 
 
-def conclusions(measured: Sequence[Measured], bigram: float, means: pd.DataFrame, main: str) -> list[str]:
+def conclusions(measured: Sequence[Measured], floor: Floor, means: pd.DataFrame, main: str) -> list[str]:
     """What the runs say about the loss and the gradients, in sentences.
 
     ``means`` as :func:`mean_deviations` makes it, ``main`` the definition that the claims are judged by.
     """
     bits = by_row(measured)
-    behind = [row for row, values in bits.items() if not max(values) < bigram]
+    behind = [row for row, values in bits.items() if not max(values) < floor.bits]
     lines = [
-        f"Loss: every run of {', '.join(row for row in bits if row not in behind) or 'no row'} is below the bigram "
-        f"({bigram:.3f} bits); not so: {', '.join(behind) or 'none'}."
+        f"Loss: every run of {', '.join(row for row in bits if row not in behind) or 'no row'} is below the "
+        f"{floor.name} ({floor.bits:.3f} bits); not so: {', '.join(behind) or 'none'}."
     ]
     lines += [row_losses.compared(better, worse, bits) for better, worse in pairs(list(bits))]
     for better, worse in pairs(list(bits), _STEADIER):

@@ -3,26 +3,25 @@
 All rows share their backbone recipe (FFN, LayerNorm) and positions, so they differ only in the attention.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from transnormer_lib.choices import Rotary
 from transnormer_lib.models.config import ModelConfig
-from transnormer_lib.studies.common import language_models
-from transnormer_lib.studies.common.language_models import grid
+from transnormer_lib.studies.common import language_models, rates
+from transnormer_lib.studies.gradient_stability import ladder
 from transnormer_lib.training.config import RunConfig
 
 MATCHED = "lrpe"  # the rotation of the rows that the claims call matched: the released TransNormer's
 
 
 @dataclass(frozen=True)
-class Parameters(language_models.LanguageModelParameters):
+class Parameters(ladder.LadderParameters):
     """The notebook's parameters that decide what is trained."""
 
     architectures: tuple[str, ...]  # one mechanism in every layer
     rotations: tuple[Rotary, ...]  # of queries and keys; every architecture under each
     other_norms: tuple[str, ...]  # layer, scale: NormAttention with another norm, under the last rotation
-    seeds: tuple[int, ...]  # one run per row and seed; orderings are judged over them
     waypoints: tuple[float, ...]  # shares of the steps after which the loss is measured
 
 
@@ -65,16 +64,22 @@ def models(parameters: Parameters) -> dict[str, ModelConfig]:
     return rows
 
 
-def runs(parameters: Parameters) -> list[RunConfig]:
-    """One run per row and seed, rows first, each with the statistics of its gradients.
+def search(parameters: Parameters) -> rates.Search:
+    """Every row with every seed; a judged run has the statistics of its gradients as well.
 
     Raises ValueError where the warm-up leaves fewer than two steps, because a deviation needs two.
     """
     steps, configs = parameters.steps, models(parameters)
     if steps - parameters.warmup < 2:
         raise ValueError(f"warmup={parameters.warmup!r}: must leave at least two of steps={steps}")
-    waypoints = language_models.waypoints(parameters.waypoints, steps)
-    return [
-        language_models.run(row, configs[row], seed, parameters, gradients="norms", waypoints=waypoints)
-        for row, seed in grid(configs, parameters.seeds)
-    ]
+
+    def make(row: str, seed: int, rate: float, label: str) -> RunConfig:
+        return language_models.run(label, configs[row], seed, replace(parameters, learning_rate=rate))
+
+    recorded = {"gradients": "norms", "waypoints": language_models.waypoints(parameters.waypoints, steps)}
+    return rates.Search(parameters, tuple(configs), parameters.seeds, make, recorded)
+
+
+def runs(parameters: Parameters) -> list[RunConfig]:
+    """The searches for the rates, one run per row and seed, then the ladder."""
+    return [*search(parameters).runs(), *ladder.runs(parameters)]

@@ -26,7 +26,7 @@ from transnormer_lib.models.config import Init, ModelConfig, Positions
 Recipe = Literal["paper", "released"]
 
 # The task whose settings a stand-in starts from: it has the same kind of token and of question.
-LIKE = {"text-holdout": "text", "digits": "image", "digits-7": "image"}
+LIKE = {"text-holdout": "text", "digits": "image", "digits-7": "image", "trees-512": "listops"}
 LIKE |= {"articles-order": "text", "articles-same": "retrieval"}
 
 

@@ -38,8 +38,8 @@ def seconds_of(cells: Sequence[Cell], part: str) -> list[Line]:
 
 
 def memory_of(cells: Sequence[Cell], part: str) -> list[Line]:
-    """Lines of the peak of memory in MB, median and range over the rounds."""
-    return _lines(cells, part, lambda cell: [peak / 1e6 for peak in cell.peak_bytes if peak])
+    """Lines of the peak of memory in MB."""
+    return _lines(cells, part, lambda cell: [] if cell.peak_bytes is None else [cell.peak_bytes / 1e6])
 
 
 def _lines(cells: Sequence[Cell], part: str, values: Callable[[Cell], list[float]]) -> list[Line]:
@@ -112,12 +112,7 @@ class Bubble:
 def measured_bubbles(cells: Sequence[Cell], scores: Mapping[str, float], length: int, part: str) -> list[Bubble]:
     """The rows of ``scores`` that were measured at ``length``."""
     return [
-        Bubble(
-            cell.row,
-            1.0 / cell.median,
-            scores[cell.row],
-            statistics.median(cell.peak_bytes) if cell.peak_bytes else None,
-        )
+        Bubble(cell.row, 1.0 / cell.median, scores[cell.row], cell.peak_bytes)
         for cell in cells
         if cell.row in scores and (cell.length, cell.part) == (length, part) and cell.seconds
     ]

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import seaborn as sns
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from transnormer_kernels.bench.results import read
@@ -57,6 +56,8 @@ def speed(result: Mapping[str, Any]) -> Figure:
 
     Raises ValueError if nothing was timed.
     """
+    import seaborn as sns  # here, because it takes seconds and only a committed benchmark is drawn with it
+
     timed = rows(result)
     if timed.empty:
         raise ValueError("result: nothing in it was timed, so there is nothing to draw")

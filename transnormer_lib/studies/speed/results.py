@@ -42,10 +42,10 @@ class Results:
         """Median seconds of a step, by length."""
         return {length: statistics.median(seconds) for length, seconds in self.rounds(row, part).items()}
 
-    def peaks(self, row: str, part: Part) -> dict[int, float]:
-        """Median peak memory in bytes, by length, where it was measured."""
-        mine = [c for c in self.cells if (c.row, c.part) == (row, part) and c.peak_bytes]
-        return {c.length: statistics.median(c.peak_bytes) for c in mine}
+    def peaks(self, row: str, part: Part) -> dict[int, int]:
+        """Peak memory in bytes, by length, where it was measured."""
+        mine = [c for c in self.cells if (c.row, c.part) == (row, part)]
+        return {c.length: c.peak_bytes for c in mine if c.peak_bytes is not None}
 
     def exponent(self, row: str, part: Part, from_length: int) -> Exponent | None:
         """How the time of a step grows with the length, from ``from_length`` on."""
@@ -109,10 +109,8 @@ def speed_table(results: Results, part: Part) -> list[dict[str, Any]]:
 
 
 def memory_table(results: Results, part: Part) -> list[dict[str, Any]]:
-    """One line per row: the peak of memory in MB at every length, the median over the rounds."""
-    return _by_length(
-        results, part, lambda cell: _digits(statistics.median(cell.peak_bytes) / 1e6, 3) if cell.peak_bytes else ""
-    )
+    """One line per row: the peak of memory in MB at every length."""
+    return _by_length(results, part, lambda cell: "" if cell.peak_bytes is None else _digits(cell.peak_bytes / 1e6, 3))
 
 
 def times_faster(results: Results, row: str, other: str, length: int, part: Part) -> list[float]:
@@ -290,15 +288,6 @@ def sides(results: Results, row: str, other: str, length: int, part: Part) -> di
     rounds = min(len(mine.seconds), len(theirs.seconds))
     pair = {"better": mine.steps_per_second[:rounds], "worse": theirs.steps_per_second[:rounds]}
     return pair | {"seeds": list(range(rounds)), "higher_is_better": True}
-
-
-def peak_sides(results: Results, row: str, others: Sequence[str], length: int, part: Part) -> dict[str, Any]:
-    """The same for peaks of memory in bytes, against the smallest of ``others`` in each round."""
-    cells = [results.cell(name, length, part) for name in (row, *others)]
-    mine, *theirs = [cell.peak_bytes for cell in cells if cell is not None and cell.peak_bytes]
-    rounds = min(map(len, (mine, *theirs)))
-    smallest = [min(peaks[r] for peaks in theirs) for r in range(rounds)]
-    return {"better": mine[:rounds], "worse": smallest, "seeds": list(range(rounds))}
 
 
 def measured_rivals(results: Results, length: int, part: Part) -> list[str]:

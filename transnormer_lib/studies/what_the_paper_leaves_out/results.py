@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from transnormer_lib.analysis import seeds
+from transnormer_lib.papers import discrepancies
 from transnormer_lib.studies.common import language_models, row_losses
-from transnormer_lib.studies.what_the_paper_leaves_out.runs import COMPARISONS, Parameters, rows, runs
+from transnormer_lib.studies.what_the_paper_leaves_out.runs import Parameters, chosen, rows, runs
 from transnormer_lib.training.store import RunStore
 
 
@@ -45,10 +46,14 @@ def measure(parameters: Parameters, store: RunStore) -> dict[str, Trained]:
     for (row, _), config in zip(language_models.grid(rows(parameters), parameters.seeds), configs, strict=True):
         bits.setdefault(row, []).append(language_models.final_bits(store.get(config)))
     found = {}
-    for name in parameters.comparisons:
-        pair = COMPARISONS[name]
+    for name, pair in chosen(parameters).items():
         found[name] = Trained(name, *pair, {row: bits[row] for row in pair})
     return found
+
+
+def bits(trained: Mapping[str, Trained]) -> dict[str, Sequence[float]]:
+    """The losses of every row, also of one that several comparisons share, by its name."""
+    return {row: values for comparison in trained.values() for row, values in comparison.bits.items()}
 
 
 def table(trained: Mapping[str, Trained]) -> list[dict[str, Any]]:
@@ -66,4 +71,14 @@ def table(trained: Mapping[str, Trained]) -> list[dict[str, Any]]:
                 "other": seeds.mean(comparison.bits[comparison.other]),
             }
         )
+    return lines
+
+
+def trained_rows(trained: Mapping[str, Trained]) -> list[dict[str, Any]]:
+    """One line per comparison: its entry, the difference, whether it is told from zero, and both losses."""
+    named = {entry.trained: entry.id for entry in discrepancies.by_id("transnormer").values() if entry.trained}
+    lines = []
+    for line in table(trained):
+        choice = line.pop("choice")
+        lines.append({"entry": named.get(choice, f"the whole {choice}"), **line})
     return lines

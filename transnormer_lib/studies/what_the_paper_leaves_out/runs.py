@@ -6,39 +6,31 @@ fifth, ``backbone``, is 1+elu attention in TransNormer's backbone and as a publi
 included, is notebook 05's, so rows that both notebooks have are trained once.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from transnormer_lib.checks import check_choice
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
-from transnormer_lib.studies.common import language_models
+from transnormer_lib.studies.common import language_models, rates
 from transnormer_lib.studies.common.language_models import grid
 from transnormer_lib.training.config import RunConfig
 
 BASE = "transnormer-t2"
-# By name: our row, and the row with the other choice.
-COMPARISONS: Mapping[str, tuple[str, str]] = {
-    "rotation": (BASE, f"{BASE}+lrpe"),
-    "activation": (BASE, f"{BASE}+identity"),
-    "epsilon": (BASE, f"{BASE}+outside"),
-    "recipe": (BASE, language_models.released(BASE)),
-    "backbone": ("linear-matched", "linear"),
-}
 
 
 @dataclass(frozen=True)
 class Parameters(bidirectional.EncoderParameters):
     """The notebook's parameters that decide what is trained."""
 
-    comparisons: tuple[str, ...]  # names of COMPARISONS to train
+    comparisons: tuple[str, ...]  # rotation, activation, epsilon, recipe, backbone: the pairs to train
     seeds: tuple[int, ...]  # one run per row and seed; differences are paired over them
 
 
 def model(row: str, parameters: Parameters) -> ModelConfig:
     """The encoder of a row: T2 with one choice changed, or a row of notebook 05."""
     base = bidirectional.model(BASE, parameters)
-    if row == f"{BASE}+lrpe":
-        return replace(base, rotary="lrpe")
+    if row in (f"{BASE}+lrpe", f"{BASE}+none"):
+        return bidirectional.model(BASE, parameters, rotary=row.partition("+")[2])
     if row == f"{BASE}+identity":
         return replace(base, activation="identity")
     if row == f"{BASE}+outside":
@@ -48,18 +40,41 @@ def model(row: str, parameters: Parameters) -> ModelConfig:
     return bidirectional.model(row, parameters)
 
 
-def rows(parameters: Parameters) -> list[str]:
-    """The rows of the chosen comparisons, each once. Raises ValueError for an unknown comparison."""
+def comparisons(parameters: Parameters) -> dict[str, tuple[str, str]]:
+    """By name, our row and the row with the other choice."""
+
+    def rotated(rotary: str) -> str:
+        return BASE if rotary == parameters.rotary else f"{BASE}+{rotary}"
+
+    return {
+        "rotation": (rotated("none"), rotated("lrpe")),
+        "activation": (BASE, f"{BASE}+identity"),
+        "epsilon": (BASE, f"{BASE}+outside"),
+        "recipe": (BASE, language_models.released(BASE)),
+        "backbone": ("linear-matched", "linear"),
+    }
+
+
+def chosen(parameters: Parameters) -> dict[str, tuple[str, str]]:
+    """Those of :func:`comparisons` that are trained. Raises ValueError for an unknown one."""
+    known = comparisons(parameters)
     for name in parameters.comparisons:
-        if name not in COMPARISONS:
-            raise ValueError(f"comparisons={name!r}: must be one of {', '.join(COMPARISONS)}")
-    return list(dict.fromkeys(row for name in parameters.comparisons for row in COMPARISONS[name]))
+        check_choice("comparisons", name, known)
+    return {name: known[name] for name in parameters.comparisons}
+
+
+def rows(parameters: Parameters) -> list[str]:
+    """The rows of the chosen comparisons, each once."""
+    return list(dict.fromkeys(row for pair in chosen(parameters).values() for row in pair))
 
 
 def runs(parameters: Parameters) -> list[RunConfig]:
-    """One run per row and seed, rows first."""
-    waypoints = language_models.waypoints(parameters.waypoints, parameters.steps)
+    """One run per row and seed, rows first; a changed row without a learning rate of its own has the base's."""
+
+    def rate_of(row: str) -> str:
+        return row if row in parameters.rates else row.partition("+")[0]
+
     return [
-        language_models.run(row, model(row, parameters), seed, parameters, waypoints=waypoints)
+        bidirectional.pretraining(row, model(row, parameters), seed, rates.own(parameters, rate_of(row)))
         for row, seed in grid(rows(parameters), parameters.seeds)
     ]

@@ -1,5 +1,6 @@
 """The executable register of discrepancies: one file of checks per subject, and the places in the code they name."""
 
+from transnormer_lib.studies.common.register.places import Place, find
 from transnormer_lib.studies.what_the_paper_leaves_out.register import (  # noqa: F401  importing a file registers its checks
     arena,
     attention,
@@ -13,7 +14,6 @@ from transnormer_lib.studies.what_the_paper_leaves_out.register import (  # noqa
     theory,
     training,
 )
-from transnormer_lib.studies.what_the_paper_leaves_out.register.checks import Effect, Found, names, run
-from transnormer_lib.studies.what_the_paper_leaves_out.register.places import Place, find
+from transnormer_lib.studies.what_the_paper_leaves_out.register.checks import Effect, Found, names, run, run_all
 
-__all__ = ["Effect", "Found", "Place", "find", "names", "run"]
+__all__ = ["Effect", "Found", "Place", "find", "names", "run", "run_all"]

@@ -12,7 +12,7 @@ from torch import nn
 from transnormer_lib.choices import VARIANTS
 from transnormer_lib.data.text import TextCorpus
 from transnormer_lib.data.vocabulary import ByteVocabulary
-from transnormer_lib.models.language_model import build_model
+from transnormer_lib.models.language_model import MaskedLMHead, build_model
 from transnormer_lib.papers import tables
 from transnormer_lib.studies.common.published import number
 from transnormer_lib.studies.glue import published as glue_published
@@ -102,6 +102,20 @@ def best_hybrid() -> Found:
     )
 
 
+@check("no-row-of-softmax-alone")
+def no_row_of_softmax_alone() -> Found:
+    rows = [(line["early"], line["late"]) for line in tables.load("transnormer", "table_3").records()]
+    others = [str(line["method"]) for line in tables.load("transnormer", "table_1").records()]
+    return Found(
+        {"rows of Table 3: early layers, late layers": [list(row) for row in rows], "rows of Table 1": others},
+        {
+            "every row of Table 3 has linear attention in some layer": all("1+elu" in row for row in rows),
+            "some have softmax attention in the others": any("Vanilla" in row for row in rows),
+            "Table 1 has no softmax attention": not any("anilla" in name for name in others),
+        },
+    )
+
+
 @check("hybrids-have-no-glu")
 def hybrids_have_no_glu() -> Found:
     same = number("table_3", "ppl_val", early="1+elu", late="1+elu"), number("table_1", "ppl_val", method="1+elu")
@@ -166,7 +180,7 @@ def of_four_equal_words() -> dict[str, float]:
         seed=0,
     )
     model = build_model(config.model, seed=0)
-    assert model.head is not None
+    assert isinstance(model.head, MaskedLMHead)
     nn.init.zeros_(model.embedding.weight)  # the logits are then the bias
     nn.init.constant_(model.head.bias, -1e4)
     with torch.no_grad():

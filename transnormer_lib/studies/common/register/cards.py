@@ -3,31 +3,44 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from IPython.display import display
 from markupsafe import Markup
 
 from transnormer_lib.ledger import claims as ledger
 from transnormer_lib.ledger.values import shown
+from transnormer_lib.papers import catalogue
 from transnormer_lib.papers.discrepancies import Discrepancy, by_id
 from transnormer_lib.show.templating import output_styles, render
-from transnormer_lib.studies.what_the_paper_leaves_out import register
-from transnormer_lib.studies.what_the_paper_leaves_out import results as trained_results
-from transnormer_lib.studies.what_the_paper_leaves_out.register import Found
-from transnormer_lib.studies.what_the_paper_leaves_out.results import Trained
+from transnormer_lib.studies.common.register.checks import Found
+from transnormer_lib.studies.common.register.places import find
 
 _DIGITS = 4
 
 
-def run_all() -> dict[str, Found]:
-    """Every check of the register, by the entry's id in the register's order."""
-    return {name: register.run(name) for name in by_id("transnormer")}
+class Trained(Protocol):
+    """A comparison of trained runs with and without a choice."""
+
+    def sentence(self) -> str:
+        """The difference with its interval, in words."""
+        ...
+
+
+@lru_cache(maxsize=1)
+def _entries() -> dict[str, Discrepancy]:
+    """The entries of every paper by id. Raises ValueError for an id that two papers use."""
+    found: dict[str, Discrepancy] = {}
+    for paper in catalogue.papers():
+        if both := sorted(found.keys() & by_id(paper).keys()):
+            raise ValueError(f"id={both[0]!r}: used by {found[both[0]].paper} and by {paper}")
+        found |= by_id(paper)
+    return found
 
 
 def summary(found: Mapping[str, Found]) -> list[dict[str, Any]]:
     """One line per subject and one for all: entries, how many are confirmed, which are not."""
-    entries = by_id("transnormer")
+    entries = {name: entry for name, entry in _entries().items() if name in found}
     lines = []
     for subject in dict.fromkeys(entry.subject for entry in entries.values()):
         mine = [name for name, entry in entries.items() if entry.subject == subject]
@@ -41,24 +54,14 @@ def _line(subject: str, names: Sequence[str], found: Mapping[str, Found]) -> dic
         "subject": subject,
         "entries": len(names),
         "confirmed": len(confirmed),
-        "with a flag": sum(bool(by_id("transnormer")[name].flag) for name in names),
+        "with a flag": sum(bool(_entries()[name].flag) for name in names),
         "not confirmed": ", ".join(name for name in names if name not in confirmed) or "none",
     }
 
 
-def trained_rows(trained: Mapping[str, Trained]) -> list[dict[str, Any]]:
-    """One line per comparison: its entry, the difference, whether it is told from zero, and both losses."""
-    named = {entry.trained: entry.id for entry in by_id("transnormer").values() if entry.trained}
-    lines = []
-    for line in trained_results.table(trained):
-        choice = line.pop("choice")
-        lines.append({"entry": named.get(choice, f"the whole {choice}"), **line})
-    return lines
-
-
 def show_cards(found: Mapping[str, Found], *names: str, trained: Mapping[str, Trained] | None = None) -> None:
     """Display the cards of these entries, those not confirmed first. Raises ValueError for an id that is none."""
-    entries = by_id("transnormer")
+    entries = _entries()
     for name in names:
         if name not in entries:
             raise ValueError(f"entry={name!r}: is not in the register")
@@ -73,7 +76,7 @@ def show_cards(found: Mapping[str, Found], *names: str, trained: Mapping[str, Tr
 def card_html(entry: Discrepancy, found: Found, trained: Trained | None = None) -> Markup:
     """One entry as a card: what is said, the evidence, what is done; folded, what was run and our code."""
     return render(
-        "studies/what_the_paper_leaves_out/templates/entry.html.j2",
+        "studies/common/register/templates/entry.html.j2",
         entry=entry,
         found=found,
         trained=trained,
@@ -100,7 +103,7 @@ def _nested(value: Any) -> str:
 
 def _place(name: str) -> dict[str, Any]:
     """A place in our code: where it is, what it defines, its lines with the marked one."""
-    place = register.find(name)
+    place = find(name)
     source = textwrap.dedent("\n".join(place.source)).split("\n")
     lines = [
         {"text": f"{number:>4}  {line}", "marked": number == place.line}
