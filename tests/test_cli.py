@@ -74,6 +74,13 @@ def root(tmp_path: Path) -> Path:
             ["train", "a.yaml", "--only", "03"],
             "transnormer: config: give one run's YAML, or --preset with --only, --run and --jobs, not both",
         ),
+        (["sweep", "--dry-run", "--run", "*"], "transnormer: run='*': no run of preset 'quick' has such a name"),
+        (["sweep", "--json"], "transnormer: json: belongs to --dry-run"),
+        (["sweep", "--dry-run", "--preset", "nihgt"], "transnormer: preset='nihgt': unknown; must be one of quick"),
+        (
+            ["sweep", "--dry-run", "--processes", "2"],
+            "transnormer: dry-run: trains nothing, so it takes neither --processes nor arguments after --",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -112,9 +112,9 @@ def _environment(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("command", TO_THE_END)
 def test_a_printed_command_ends_well(command: str, tmp_path: Path) -> None:
-    words = [
-        word.replace("reports/benchmarks", str(tmp_path)).replace("/tmp/", f"{tmp_path}/") for word in _here(command)
-    ]
+    # Not in the program itself, since the checkout may lie below /tmp/ as well.
+    here = shlex.quote(str(tmp_path))
+    words = _here(command.replace("reports/benchmarks", here).replace("/tmp/", f"{here}/"))
     done = subprocess.run(words, cwd=CHECKOUT, env=_environment(tmp_path), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 

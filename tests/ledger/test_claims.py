@@ -116,3 +116,12 @@ def test_claims_keep_the_order_of_their_file_and_notebooks_their_number(tmp_path
     write(tmp_path, {**GOOD, "id": "z"}, study="a")
     write(tmp_path, {**GOOD, "id": "c"}, {**GOOD, "id": "b"}, study="b")
     assert [claim.id for claim in claims.load(tmp_path, project)] == ["c", "b", "z"]
+
+
+def test_only_where_there_is_a_plan_a_claim_can_come_after_it(tmp_path: Path, project: Project) -> None:
+    folder = write(tmp_path, {**GOOD, "exploratory": "true"})
+    with pytest.raises(ValueError, match=r"one/claims\.yaml: claim 'a-claim': exploratory=True: the study has no plan"):
+        claims.load(folder, project)
+    (folder / "one" / "plan_of_this.yaml").write_text("question: Why?\n")
+    (claim,) = claims.load(folder, project)
+    assert claim.exploratory

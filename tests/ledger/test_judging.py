@@ -13,7 +13,7 @@ from report_factory import ABSENT, CLAIMS, MEASURED, TABLE, THEORY, executed_not
 from transnormer_lib.ledger.judging import counts, judge_claims, last_run, write_json_list
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.measurements import MIME
-from transnormer_lib.ledger.verdicts import VERDICTS
+from transnormer_lib.ledger.verdicts import EXPLORATORY, VERDICTS
 
 NOTEBOOKS = [THEORY, TABLE, ABSENT]
 KEYS = {
@@ -187,6 +187,28 @@ def test_what_was_kept_stands_where_this_scale_cannot_decide_or_did_not_measure(
     assert shown["ahead"] == ("reproduced", "quick", "run")  # quick decides it
     assert found.best["perplexity"].interval == (0.1, 0.3)
     assert found.judgements["perplexity"].verdict == "undecided"
+
+
+@pytest.mark.parametrize("name", [claim.id for claim in CLAIMS])
+def test_an_exploratory_claim_says_so_in_its_reason_and_nothing_else_changes(tmp_path: Path, name: str) -> None:
+    report_dir = make_report(tmp_path)
+    marked = [claim.model_copy(update={"exploratory": claim.id == name}) for claim in CLAIMS]
+    found = {entry["id"]: entry for entry in judge_claims(report_dir, "quick", marked, NOTEBOOKS).claims}
+    plain = ledger(report_dir)
+    reason = found[name].pop("reason")
+    before = plain[name].pop("reason")
+    assert reason == (f"{EXPLORATORY}; {before}" if before else EXPLORATORY)
+    assert found == plain
+
+
+@pytest.mark.parametrize("kept_reason", [None, "why", EXPLORATORY, f"{EXPLORATORY}; why"])
+def test_a_kept_claim_is_marked_as_exploratory_once(tmp_path: Path, kept_reason: str | None) -> None:
+    entry = {"id": "unmeasured", "verdict": "survives", "scale": "night", "measured": None, "seeds": None}
+    above = Kept("night", "night", THEORY, {}, [entry | {"reason": kept_reason}], [], "a machine", 1, "abc", "2026")
+    marked = [claim.model_copy(update={"exploratory": True}) for claim in CLAIMS]
+    found = judge_claims(make_report(tmp_path), "quick", marked, NOTEBOOKS, [above])
+    (reason,) = (entry["reason"] for entry in found.claims if entry["id"] == "unmeasured")
+    assert reason == (f"{EXPLORATORY}; why" if kept_reason and "why" in kept_reason else EXPLORATORY)
 
 
 def test_the_ledger_reads_notebooks_as_nbformat_writes_them(tmp_path: Path) -> None:

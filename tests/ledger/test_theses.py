@@ -118,6 +118,13 @@ def test_an_effect_that_quick_measured_is_not_shown() -> None:
     assert (found.effect, found.interval) == (None, None)
 
 
+@pytest.mark.parametrize(("verdict", "shown"), [("reproduced", 0.5), ("undecided", None)])
+def test_the_value_of_a_number_that_was_not_decided_is_not_shown(verdict: str, shown: float | None) -> None:
+    effect = {"claim": "speed", "form": "value", "unit": "as the exponent"}
+    found = answered(thesis(["speed"], effect=effect), speed=entry("speed", verdict, "night", 0.5))
+    assert found.effect == shown
+
+
 def test_a_published_perplexity_s_effect_is_in_percent_of_its_logarithm() -> None:
     cells = {
         "table": "table_1",

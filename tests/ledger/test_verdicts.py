@@ -232,6 +232,14 @@ def test_no_comparison_before_the_matched_controls_have_learned() -> None:
     assert (judged.verdict, judged.reason) == ("not learned", "1 of 5 runs of linear-matched do not beat bigram (3)")
 
 
+def test_where_the_sides_are_no_losses_those_of_their_rows_must_beat_the_floor() -> None:
+    ranks = ordering([0.9, 0.91, 0.9, 0.92, 0.9], [0.8, 0.81, 0.8, 0.8, 0.8], higher=True, floor=3.0)
+    good, bad = ({**ranks, "learned": {"softmax": [2.9] * 4 + [last]}} for last in (2.9, 3.0))
+    assert judge(claim("ordering"), good, "quick").verdict == "reproduced"
+    judged = judge(claim("ordering"), bad, "quick")
+    assert (judged.verdict, judged.reason) == ("not learned", "1 of 5 runs of softmax do not beat the bigram model (3)")
+
+
 def test_a_floor_for_scores_lies_below_what_must_beat_it() -> None:
     scores = ordering(AHEAD["worse"], AHEAD["better"], higher=True, floor=0.5)
     assert judge(claim("ordering"), scores, "quick").verdict == "reproduced"

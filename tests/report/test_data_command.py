@@ -82,15 +82,22 @@ def test_a_preset_needs_what_its_parameters_name(root: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("name", sorted({*task_names()} - {"listops", "pathfinder"}))
+GENERATED = {"listops", "trees-512", "pathfinder"}
+
+
+@pytest.mark.parametrize("name", sorted({*task_names()} - GENERATED))
 def test_every_task_that_is_not_generated_needs_something(name: str, root: Path) -> None:
     found = needed(root, task=name)
     assert found
-    assert found <= {"wikipedia", "mnist-5k", *hub.DATASETS}
+    assert found <= {"wikipedia", "mnist-5k", "reviews-negative", "reviews-positive", *hub.DATASETS}
+
+
+def test_a_corpus_of_speech_needs_its_data_set(root: Path) -> None:
+    assert needed(root, corpus="librispeech-clean-100") == {"openslr/librispeech_asr/clean"}
 
 
 def test_a_generated_task_needs_nothing(root: Path) -> None:
-    assert needed(root, tasks=["listops", "pathfinder"]) == set()
+    assert needed(root, tasks=sorted(GENERATED)) == set()
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,31 @@ def test_what_larger_scales_kept_is_named_with_its_machine_and_counts(tmp_path: 
     assert "kept from night" in Page(tmp_path / QUICK / "ledger.html").text
 
 
+PLAN = {"file": "plan.yaml", "sha256": "0", "commit": "c" * 40, "date": "2026-11-20T12:00:00+00:00"}
+
+
+def test_the_page_with_kept_evidence_names_the_commit_of_the_plan_and_follows_it(tmp_path: Path) -> None:
+    make_report(tmp_path)
+    fields = {"preset": "night", "scale": "night", "notebook": THEORY, "parameters": {}, "runs": [], "threads": 1}
+    fields |= {"device": "a machine", "commit": "abc", "started": "2026-11-21T20:00:00+00:00", "claims": []}
+    page = tmp_path / QUICK / f"{THEORY}.html"
+    keep_at_night(tmp_path, json.dumps(fields))
+    build_report(tmp_path, "quick", CLAIMS)
+    assert "Plans, with the commits that hold them" not in Page(page).text
+    keep_at_night(tmp_path, json.dumps({**fields, "plans": [PLAN | {"judged": 5, "after": 5}]}))
+    build_report(tmp_path, "quick", CLAIMS)
+    assert "plan.yaml: decided beforehand, commit cccccccccccc, 2026-11-20" in Page(page).text
+    check_page(page)
+
+
+def test_an_exploratory_claim_is_marked_in_its_card_in_the_tables_and_in_the_ledger(tmp_path: Path) -> None:
+    make_report(tmp_path)
+    build_report(tmp_path, "quick", [one.model_copy(update={"exploratory": one.id == "structure"}) for one in CLAIMS])
+    page, ledger = (Page(tmp_path / QUICK / f"{name}.html").text for name in (THEORY, "ledger"))
+    assert "Exploratory: added after the plan." in page
+    assert page.count("exploratory: added after the plan") == ledger.count("exploratory: added after the plan") == 1
+
+
 def test_a_kept_file_that_cannot_be_read_is_named_and_costs_nothing_else(tmp_path: Path) -> None:
     make_report(tmp_path)
     keep_at_night(tmp_path, "{}")

@@ -1,16 +1,19 @@
 """Results that are kept of scales that take long: written from a finished report, read as they were written."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from history_factory import commit
 from project_factory import make_project, write_notebook
 
 from transnormer_lib.ledger import kept
 from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.keep import keep
 from transnormer_lib.report.staleness import digest
+from transnormer_lib.studies.common import plans
 
 NOTEBOOK = "09_ablations"
 CLAIMS = [
@@ -130,3 +133,70 @@ def test_code_that_differs_from_its_commit_is_said_to(project: Project, monkeypa
     found = kept.read("quick", NOTEBOOK, project)
     assert found is not None
     assert found.commit == "abc, with local changes; not known"
+
+
+def test_the_plan_is_kept_with_its_commit_and_the_runs_that_came_after_it(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "STUDIES", tmp_path / "history")
+    planned = commit(tmp_path / "history", {"ablations/plan.yaml": "question: Why?\n"})
+    of_search, judged = trained(0), trained(1)  # the parameters judge seed 1 alone
+    judged["provenance"]["commit"] = planned
+    serve(monkeypatch, {0: of_search, 1: judged})
+    keep(project, "quick", NOTEBOOK)
+    found = kept.read("quick", NOTEBOOK, project)
+    assert found is not None
+    (plan,) = found.plans
+    assert (plan["file"], plan["commit"], plan["judged"], plan["after"]) == ("plan.yaml", planned, 1, 1)
+    assert found.planned() == [
+        f"plan.yaml: decided beforehand, commit {planned[:12]}, 2026-11-20; "
+        "the code that trained the judged runs (1) held it."
+    ]
+    assert found.origin()["plans"] == found.planned()
+
+
+def test_the_plan_is_kept_and_a_file_of_an_older_form_is_read(project: Project) -> None:
+    path = keep(project, "quick", NOTEBOOK)
+    content = json.loads(path.read_text())
+    assert [plan["file"] for plan in content.pop("plans")] == ["plan.yaml"]
+    path.write_text(json.dumps(content))
+    found = kept.read("quick", NOTEBOOK, project)
+    assert found is not None
+    assert list(found.plans) == found.planned() == []
+
+
+def test_a_plan_that_lacks_a_field_is_refused(project: Project) -> None:
+    path = keep(project, "quick", NOTEBOOK)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "plans": [{"file": "plan.yaml"}]}))
+    with pytest.raises(
+        ValueError, match=r"09_ablations\.json: is not a kept result: a plan lacks one of after, commit"
+    ):
+        kept.read("quick", NOTEBOOK, project)
+
+
+PLAN = {"file": "plan.yaml", "sha256": "0", "commit": "c" * 40, "date": "2026-11-20T12:00:00+00:00"}
+PLAN |= {"judged": 5, "after": 5}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, "decided beforehand, commit cccccccccccc, 2026-11-20; the code that trained the judged runs (5) held it"),
+        ({"after": 3}, "the code that trained 2 of the 5 judged runs did not hold it"),
+        ({"after": 0}, "the code that trained 5 of the 5 judged runs did not hold it"),
+        ({"judged": 0, "after": None}, "none of these runs was judged by it"),
+        ({"commit": None, "date": None, "after": None}, "the commit of its content is not known"),
+        ({"after": None}, "before the notebook ran; when the judged runs (5) were trained is not known"),
+        ({"after": None, "date": "2026-11-22T12:00:00+01:00"}, "after the notebook ran; when the judged runs (5) were"),
+    ],
+    ids=["before all", "after some", "after all", "no run", "no commit", "runs unknown", "after the notebook"],
+)
+def test_only_a_plan_that_came_before_all_of_its_runs_was_decided_beforehand(
+    project: Project, changes: dict[str, Any], says: str
+) -> None:
+    keep(project, "quick", NOTEBOOK)
+    found = kept.read("quick", NOTEBOOK, project)
+    assert found is not None
+    (line,) = replace(found, plans=[PLAN | changes]).planned()
+    assert says in line
+    assert ("decided beforehand" in line) is (not changes)

@@ -103,6 +103,16 @@ def test_a_value_is_taken_over_through_a_chain(tmp_path: Path) -> None:
     assert extended(tmp_path, "extends: 02_b", theirs="extends: 03_c")["size"] == 9
 
 
+def test_of_a_mapping_that_is_taken_over_each_entry_counts_on_its_own(tmp_path: Path) -> None:
+    yaml = {"01_a": "{extends: 02_b, rates: {b: 5.0, c: 3.0}}", "02_b": "rates: {a: 1.0, b: 2.0}"}
+    made = make_project(tmp_path, {name: ["1"] for name in yaml}, yaml)
+    for name in yaml:
+        cell = 'scale: str = "quick"  # the preset\nrates: dict[str, float] = {}  # by row'
+        write_notebook(tmp_path / "notebooks" / f"{name}.ipynb", ["1"], parameters=cell)
+    assert resolve(made, "quick", "01_a")["rates"] == {"a": 1.0, "b": 5.0, "c": 3.0}
+    assert resolve(made, "quick", "02_b")["rates"] == {"a": 1.0, "b": 2.0}
+
+
 @pytest.mark.parametrize(
     ("yaml", "theirs", "message"),
     [

@@ -89,9 +89,11 @@ def test_the_others_are_published_all_the_same(first: subprocess.CompletedProces
 
 @slow
 def test_the_answers_come_last_before_the_address(first: subprocess.CompletedProcess[str]) -> None:
-    lines = first.stdout.splitlines()
-    asked = [thesis.sentence for paper in papers() for thesis in theses.load(paper, claims.load())]
-    assert [line.split("  ")[-1] for line in lines[-1 - len(asked) : -1]] == asked
+    asked = []
+    for paper, about in papers().items():
+        asked += [f"{about.title}:", *(thesis.sentence for thesis in theses.load(paper, claims.load()))]
+    lines = first.stdout.splitlines()[-1 - len(asked) : -1]
+    assert [line.split("  ")[-1] for line in lines] == asked
 
 
 def test_the_index_exists_at_once_and_fills_up(tmp_path: Path) -> None:

@@ -100,6 +100,16 @@ def test_a_row_unfolds_to_what_a_card_shows() -> None:
         assert expected in folded, expected
 
 
+def test_rounds_of_a_measurement_are_not_called_seeds() -> None:
+    timed = claim("ahead", "ordering", TABLE, timing=True, rounds=True)
+    recorded = Measurements(TABLE, "quick", [timed]).ordering(
+        "ahead", better=[1, 1.1, 1, 1.2, 1], worse=[2] * 5, seeds=range(5)
+    )
+    html = bundle([recorded])["text/html"]
+    assert "5 rounds" in html
+    assert "seeds" not in html
+
+
 @pytest.mark.parametrize(("absent", "rows"), [(3, 3), (4, 1), (20, 1)])
 def test_many_claims_not_run_for_one_reason_are_one_folded_row(absent: int, rows: int) -> None:
     html = bundle(orderings(2, absent))["text/html"]

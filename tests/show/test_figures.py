@@ -153,9 +153,27 @@ def test_a_figure_that_says_nothing_is_refused(change: dict[str, str], message: 
     assert message in str(error.value)
 
 
-def test_mechanisms_differ_in_marker_and_not_only_in_colour() -> None:
-    other_names = {"softmax", "1+elu", "norm"}  # of vanilla, linear and norm-t2
-    styles = [style for name, style in figures.STYLE.items() if name not in other_names]
+# What the other two papers add, and what stands in one figure with it.
+ADDED = {
+    "hashing": ["softmax", "linear", "lsh-1", "lsh-4", "lsh-8", "polynomial"],
+    "speech": ["softmax", "linear", "lsh-4", "bilstm"],
+    "gated units": ["gau", "gau-pre-norm", "gau-no-rope", "roformer-v1", "roformer-v2"],
+    "three papers": ["vanilla", "linear", "flash", "gau", "transnormer-t1", "transnormer-t2"],
+}
+TRANSNORMER = [
+    name
+    for name in figures.STYLE
+    if (
+        name not in {"softmax", "1+elu", "norm"}  # other names of vanilla, linear and norm-t2
+        and name not in {row for rows in ADDED.values() for row in rows[1:]} - {"linear", "flash"}
+    )
+    or name.startswith("transnormer-t")
+]
+
+
+@pytest.mark.parametrize("rows", [TRANSNORMER, *ADDED.values()], ids=["transnormer", *ADDED])
+def test_rows_of_one_figure_differ_in_marker_and_not_only_in_colour(rows: list[str]) -> None:
+    styles = [figures.STYLE[name] for name in rows]
     assert len({style.marker for style in styles}) == len(styles)
     assert len({(style.colour, style.dashes) for style in styles}) == len(styles)
 
@@ -176,3 +194,18 @@ def test_show_closes_the_figure_so_that_it_appears_once(monkeypatch: pytest.Monk
     assert not plt.fignum_exists(fig.number)
     assert len(displayed) == 1
     assert set(displayed[0]) == {"text/html", "text/plain"}
+
+
+def test_the_theme_is_seaborns_ticks_on_paper_with_our_own_settings() -> None:
+    import seaborn as sns
+
+    with plt.rc_context():
+        plt.rcdefaults()
+        figures.theme()
+        ours = dict(plt.rcParams)
+    with plt.rc_context():
+        plt.rcdefaults()
+        sns.set_theme(context="paper", style="ticks", palette=list(figures.PALETTE), rc=figures._RC)
+        theirs = dict(plt.rcParams)
+    # The colours are set apart from seaborn, whose own cycle takes names of colours.
+    assert {name for name in ours if ours[name] != theirs[name]} <= {"image.cmap", "axes.prop_cycle"}

@@ -83,7 +83,11 @@ def test_fields_that_contradict_each_other_are_refused(fields: dict[str, Any], m
         ({"warmup_start": 1e-7}, "warmup_start=1e-07: needs a warm-up"),
         ({"warmup_start": 1.0, "warmup": 2}, "warmup_start=1.0: exceeds learning_rate=0.0005"),
         ({"warmup_start": 1e-7, "warmup": 2, "schedule": "onecycle"}, "warmup_start=1e-07: needs a warm-up"),
-        ({"end_learning_rate": 1e-5}, "end_learning_rate=1e-05: only 'linear' and 'cosine'"),
+        ({"end_learning_rate": 1e-5}, "end_learning_rate=1e-05: only 'linear', 'cosine' and 'drop'"),
+        ({"drop_after": 3}, "drop_after=3: schedule='drop' needs one, and no other schedule has one"),
+        ({"schedule": "drop"}, "drop_after=0: schedule='drop' needs one"),
+        ({"schedule": "drop", "drop_after": 3, "warmup": 4}, "drop_after=3: must not be less than warmup=4"),
+        ({"rule": "adam"}, "rule='adam': must be one of 'adamw', 'radam'"),
         ({"schedule": "step"}, "schedule='step': must be one of 'constant'"),
         ({"learning_rate": float("nan")}, "learning_rate=nan: must be a positive finite number"),
         ({"weight_decay": float("inf")}, "weight_decay=inf: must be a finite number and not negative"),
@@ -101,3 +105,10 @@ def test_configs_and_the_store_import_without_torch() -> None:
 
     code = "import sys, transnormer_lib.training.store; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_only_a_text_has_varied_lengths() -> None:
+    assert DataConfig(length=32, shortest=8).shortest == 8
+    for wrong in ({"length": 32, "shortest": 33}, {"task": "context", "task_name": "recall-4", "shortest": 8}):
+        with pytest.raises(ValueError, match="shortest="):
+            DataConfig(**wrong)  # type: ignore[arg-type]

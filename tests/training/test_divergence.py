@@ -3,13 +3,18 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from training_cases import config
 
+from transnormer_lib.data.speech import collated
+from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.language_model import LanguageModel
+from transnormer_lib.models.transcriber import build_transcriber
 from transnormer_lib.training import trainer
+from transnormer_lib.training.divergence import locate, parts
 from transnormer_lib.training.trainer import train
 
 
@@ -81,16 +86,17 @@ def test_a_gradient_is_named_by_the_part_nearest_the_output(
     assert all(loss < 100 for loss in record["train_loss"])
 
 
+@pytest.mark.parametrize("rule", ["adamw", "radam"])
 @pytest.mark.parametrize("window", [1, 5])
-def test_the_step_that_breaks_changes_no_weight(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    healthy = train(config(steps=3, optimizer=_constant()))
+def test_the_step_that_breaks_changes_no_weight(window: int, rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    healthy = train(config(steps=3, optimizer=_constant(rule)))
 
     def poison(model: LanguageModel) -> None:
         model.blocks[1].feed_forward.register_forward_hook(_after(3, lambda x: x / 0.0))
 
     _broken(monkeypatch, poison)
     _windows_of(window, monkeypatch)
-    diverged = train(config(steps=10, optimizer=_constant(), gradients="norms"))
+    diverged = train(config(steps=10, optimizer=_constant(rule), gradients="norms"))
     assert diverged.record["divergence"] == {"step": 3, "what": "activation", "layer": "blocks.1.feed_forward"}
     assert diverged.record["train_loss"][:3] == healthy.record["train_loss"]
     pairs = zip(diverged.model.parameters(), healthy.model.parameters(), strict=True)
@@ -101,10 +107,10 @@ def test_the_step_that_breaks_changes_no_weight(window: int, monkeypatch: pytest
     assert diverged.gradients.mean_norm.isnan().all()
 
 
-def _constant() -> Any:
+def _constant(rule: Any) -> Any:
     from transnormer_lib.training.config import OptimizerConfig
 
-    return OptimizerConfig(learning_rate=1e-2, schedule="constant")
+    return OptimizerConfig(learning_rate=1e-2, schedule="constant", rule=rule)
 
 
 def test_validation_that_is_not_finite_is_a_divergence_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,3 +149,15 @@ def test_the_repeated_step_draws_the_same_dropout_as_the_step_that_diverged(
     _broken(monkeypatch, damage)
     divergence = train(config(steps=100, seed=seed)).record["divergence"]
     assert divergence["layer"] == fired[0]
+
+
+def test_every_layer_of_a_list_is_a_part_also_without_children() -> None:
+    model = build_transcriber(
+        ModelConfig(kind="encoder", vocab_size=5, max_length=16, dim=8, heads=1, attention=("bilstm",) * 2, features=3),
+        0,
+    )
+    assert [name for name, _ in parts(model)] == ["onward.0", "onward.1", "back.0", "back.1", "dropout", "head"]
+    with torch.no_grad():
+        model.onward[1].weight_hh_l0.fill_(float("nan"))
+    batch = collated([(np.ones((8, 3), np.float32), np.array([1, 2]))])
+    assert locate(model, [batch], torch.device("cpu")) == ("activation", "onward.1")

@@ -59,7 +59,9 @@ def _recipes() -> dict[str, Recipe]:
                 feed_forward=kind, activation=activation
             )
     for positions in get_args(Positions):
-        found[f"positions {positions}"] = lambda positions=positions: _model(positions=positions)
+        found[f"positions {positions}"] = lambda positions=positions: _model(
+            positions=positions, tied=positions != "beside"
+        )
     for name in ("rope", "lrpe"):
         found[f"rotary {name}"] = lambda name=name: _model(rotary=name)
     for field, value in {
@@ -67,8 +69,17 @@ def _recipes() -> dict[str, Recipe]:
         "output_bias": True, "init": "normal-0.02", "norm_placement": "post", "attention": ("softmax+linear", "norm"),
     }.items():  # fmt: skip
         found[f"model {field}"] = lambda field=field, value=value: _model(**{field: value})
-    for schedule in get_args(Schedule):
-        found[f"schedule {schedule}"] = lambda schedule=schedule: _optimizer(schedule=schedule, warmup_start=0.0)
+    for schedule in sorted(set(get_args(Schedule)) - {"plateau"}):
+        drop = {"drop_after": 2, "end_learning_rate": 1e-3} if schedule == "drop" else {}
+        found[f"schedule {schedule}"] = lambda schedule=schedule, drop=drop: _optimizer(
+            schedule=schedule, warmup_start=0.0, **drop
+        )
+    found["schedule plateau"] = lambda: replace(  # whose rate is halved after the second step
+        run := _optimizer(learning_rate=1.0),
+        optimizer=replace(run.optimizer, schedule="plateau"),
+        evaluations=run.steps,
+    )
+    found["RAdam"] = lambda: _optimizer(rule="radam", betas=(0.6, 0.7))  # rectified from the third step on
     found["cycled momentum"] = lambda: _optimizer(schedule="onecycle", cycle_momentum=True)
     found["clipped by value"] = lambda: _optimizer(clip_norm=0.0, clip_value=1e-3)
     found["weight decay"] = lambda: _optimizer(weight_decay=0.5)

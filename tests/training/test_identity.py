@@ -62,10 +62,11 @@ CHANGING = {
     "the first weights": Edit(
         f"{LIBRARY}/models/initialisation.py", "else 2**-0.4", "else 2**-0.5", "softmax, causal"
     ),
-    "the optimiser": Edit(f"{TRAINING}/optimisation.py", "eps=1e-3", "eps=options.eps", "softmax, causal"),
+    "the optimiser": Edit(f"{TRAINING}/optimisation.py", '"eps": 1e-3', '"eps": options.eps', "softmax, causal"),
     "the schedule": Edit(f"{TRAINING}/schedules.py", "else 0.6 * (1.0 +", "else 0.5 * (1.0 +", "softmax, causal"),
     "the order of the batches": Edit(
-        f"{LIBRARY}/data/batches.py", "default_rng([self.seed, step + 1])", "default_rng([self.seed, step])",
+        f"{LIBRARY}/data/batches.py",
+        "rng = np.random.default_rng([self.seed, step + 1])", "rng = np.random.default_rng([self.seed, step])",
         "softmax, causal",
     ),
 }  # fmt: skip

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from training_cases import Stop, config, same
 from transnormer_lib.training import numbers, trainer
 from transnormer_lib.training.checkpoints import Checkpoints
 from transnormer_lib.training.identity import run_id
+from transnormer_lib.training.records import error_of
 from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.trainer import Trained, train
 
@@ -75,6 +77,17 @@ def test_a_run_read_in_windows_resumes_too(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(trainer._Training, "__init__", windowed)
     assert same(train(config(gradients="norms")), plain)
     assert same(_stop_and_go_on(tmp_path, config(gradients="norms"), 7), plain)
+
+
+def test_a_rate_that_was_halved_stays_so(tmp_path: Path) -> None:
+    run = config("vanilla", dropout=0.0, steps=8, evaluations=8)
+    run = replace(run, optimizer=replace(run.optimizer, schedule="plateau", learning_rate=1.0, warmup=0))
+    plain = train(run)
+    constant = train(replace(run, optimizer=replace(run.optimizer, schedule="constant")))
+    losses = [error_of(one) for one in plain.record["validation"]]
+    assert losses[:5] != sorted(losses[:5], reverse=True), "no rate was halved before the interruption"
+    assert not same(plain, constant)
+    assert same(_stop_and_go_on(tmp_path, run, 6), plain)
 
 
 def test_an_interruption_when_a_checkpoint_is_due_writes_it_once(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transnormer_lib.training.config import OptimizerConfig, Schedule
-from transnormer_lib.training.schedules import factor, momentum
+from transnormer_lib.training.schedules import factor, halvings, momentum
 
 STEPS = 200
 SCHEDULES: tuple[Schedule, ...] = ("constant", "linear", "cosine", "inverse-sqrt")
@@ -50,6 +50,13 @@ def test_a_decay_ends_at_the_given_rate(schedule: Schedule) -> None:
     assert at(20) == 1.0
     assert at(STEPS) * 1e-3 == pytest.approx(1e-5)
     assert at(10 * STEPS) * 1e-3 == pytest.approx(1e-5)
+
+
+def test_a_drop_is_one_step_down_and_nothing_else() -> None:
+    options = OptimizerConfig(learning_rate=1e-3, schedule="drop", warmup=5, drop_after=30, end_learning_rate=1e-4)
+    rates = [factor(options, 100)(step) * 1e-3 for step in range(100)]
+    assert rates[5:30] == pytest.approx([1e-3] * 25)
+    assert rates[30:] == pytest.approx([1e-4] * 70)
 
 
 def test_polynomial_decay_of_power_one_is_half_way_in_the_middle() -> None:
@@ -94,3 +101,13 @@ def test_a_cycle_of_the_momentum_belongs_to_onecycle() -> None:
 def test_onecycle_stays_between_nothing_and_its_peak(steps: int, warmup: int) -> None:
     at = factor(OptimizerConfig(schedule="onecycle", warmup=warmup), steps)
     assert all(0.0 < at(step) <= 1.0 for step in range(steps))
+
+
+@pytest.mark.parametrize("patience", [0, 1, 2])
+def test_a_plateau_halves_the_rate_as_pytorchs_scheduler_does(patience: int) -> None:
+    losses = [3.0, 2.0, 2.0, 2.5, 1.5, 1.6, 1.7, 1.5, 1.8, 1.4, 1.4, 1.4]
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=patience, threshold=0.0)
+    for count, loss in enumerate(losses, start=1):
+        scheduler.step(loss)
+        assert 0.5 ** halvings(losses[:count], patience) == optimizer.param_groups[0]["lr"]

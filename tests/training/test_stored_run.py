@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 import torch
 from training_cases import RUN_CONDITIONS, config
 
+from transnormer_lib.data import corpora
+from transnormer_lib.data.characters import CharacterVocabulary
 from transnormer_lib.training import numbers, trainer
 from transnormer_lib.training.store import RunStore
-from transnormer_lib.training.stored_run import Run, RunDamaged, read_run, rewrite_record
+from transnormer_lib.training.stored_run import Run, RunDamaged, read_run, rewrite_record, write_run
 
 SMALL = config(steps=2)
 
@@ -159,3 +162,13 @@ def test_results_of_another_evaluation_are_measured_again_from_the_weights(
     assert again.record["validation"][0] == first.record["validation"][0]
     assert again.record["evaluation"] == numbers.EVALUATION
     assert read_run(again.path) == again
+
+
+def test_a_vocabulary_of_characters_lies_with_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpora, "load_vocabulary", lambda *_: CharacterVocabulary("好不\u2028"))
+    run = replace(SMALL, data=replace(SMALL.data, vocabulary="chars-4"))
+    write_run(run, {}, torch.nn.Linear(1, 1), None, tmp_path)
+    monkeypatch.setattr(corpora, "load_vocabulary", lambda *_: pytest.fail("the text was read"))
+    vocabulary = Run(tmp_path, run, {}).vocabulary()
+    assert isinstance(vocabulary, CharacterVocabulary)
+    assert vocabulary.characters == "好不\u2028"

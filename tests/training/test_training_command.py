@@ -205,3 +205,28 @@ def test_processes_that_do_not_divide_the_batch_are_refused_in_one_line(tmp_path
     error = job.communicate(timeout=240)[1]
     assert job.returncode != 0
     assert error.count("data.batch_size=4: must be divisible by accumulate=4 times 2 processes") == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "length", "vocab_size", "features"),
+    [
+        ("context", "duplicate-10", 22, 11, 0),
+        ("context", "recall-4", 32, 66, 0),
+        ("speech", "spoken-digits-0", 160, 11, 13),
+    ],
+)
+def test_what_a_task_decides_need_not_be_written(
+    task: str, name: str, length: int, vocab_size: int, features: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.yaml"
+    run = {
+        "name": "mine",
+        "data": {"task": task, "task_name": name, "length": length, "batch_size": 4},
+        "model": {"architecture": "linear", "dim": 16, "heads": 2, "layers": 2, "dropout": 0.0},
+        "optimizer": {"learning_rate": 0.01, "schedule": "constant", "warmup": 0, "clip_norm": 1.0},
+        "steps": 2,
+        "seed": 0,
+    }
+    path.write_text(yaml.safe_dump(run))
+    model = command.read_config(path).model
+    assert (model.vocab_size, model.features, model.max_length) == (vocab_size, features, length)

@@ -1,12 +1,13 @@
 """The runs behind Figure 2 and Table 3, and what is said about their locality."""
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
-from tiny_study import LANGUAGE_MODEL
+from tiny_study import LANGUAGE_MODEL, NO_SEARCH
 
 from transnormer_lib.analysis.dilution import Locality
 from transnormer_lib.studies.attention_dilution import results
@@ -18,9 +19,13 @@ PARAMETERS = read(
     study.Parameters,
     {
         **LANGUAGE_MODEL,
+        **NO_SEARCH,
         "architectures": ["vanilla", "linear"],
         "mixtures": ["linear", "vanilla-linear"],
+        "others": [],
         "rotary": "none",
+        "positions": "learned",
+        "longest": 0,
         "seeds": [1, 0],
         "sequences": 2,
         "attention_dropout": 0.1,
@@ -47,9 +52,9 @@ def measured(row: str, trained: float) -> list[MeasuredAttention]:
 @pytest.mark.parametrize("task", ["causal", "masked"])
 def test_a_row_of_both_figure_and_table_is_trained_once_per_seed(task: Any) -> None:
     parameters = replace(PARAMETERS, task=task)
-    assert study.rows(parameters) == [(row, s) for row in ("vanilla", "linear", "vanilla-linear") for s in (1, 0)]
+    assert study.rows(parameters) == ["vanilla", "linear", "vanilla-linear"]
     names = [config.name for config in study.runs(parameters)]
-    assert names == [f"{task}-{row}-seed{seed}" for row, seed in study.rows(parameters)]
+    assert names == [f"{task}-{row}-seed{seed}" for row in study.rows(parameters) for seed in (1, 0)]
 
 
 def test_areas_of_half_the_layers_come_in_the_order_of_the_seeds() -> None:
@@ -74,3 +79,16 @@ def test_the_conclusions_follow_the_areas_and_the_losses() -> None:
     assert lines[0] == "transnormer-t2: area 0.575 after training, 0.400 before it; complete dilution has 0.500."
     assert "DiagAttention layers have area 0.650 (0.400 before training), its NormAttention layers 0.500" in lines[1]
     assert lines[-1] == "Table 3's rows from the lowest loss: vanilla-linear, linear."
+
+
+def test_locality_goes_with_the_loss_seed_by_seed() -> None:
+    def row(name: str, area: float, losses: tuple[float, float]) -> list[MeasuredAttention]:
+        of = zip(measured(name, area), losses, strict=True)
+        return [replace(m, row=name, validation=loss) for m, loss in of]
+
+    found = [m for n in range(5) for m in row(f"row-{n}", 0.5 + n / 100, (4.0 - n, 3.0 + n))]
+    assert results.locality_with_loss(found) == pytest.approx([-1.0, 1.0])  # seed 0, then seed 1
+    assert results.locality_with_loss(found[:8]) == []
+    diverged = [replace(m, validation=math.inf) if m.row == "row-3" else m for m in found]
+    assert results.locality_with_loss(diverged) == []
+    assert [line["model"] for line in results.dilution_and_loss(found)] == [f"row-{n}" for n in reversed(range(5))]

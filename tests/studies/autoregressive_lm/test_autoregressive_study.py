@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from tiny_study import ATTENTION, LANGUAGE_MODEL, ROWS, differing, with_matched_controls
+from tiny_study import ATTENTION, LANGUAGE_MODEL, NO_SEARCH, ROWS, differing, with_matched_controls
 
 from transnormer_lib.models.architectures import published
 from transnormer_lib.models.generation import Sampling, continued
@@ -25,13 +25,12 @@ from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.stored_run import Run
 
 NO_FACTORS: dict[str, Any] = {"early": [], "late": [], "pairs": [], "rotations": ["none"]}
-NO_SEARCH: dict[str, Any] = {"rates": {}, "rates_tried": [], "rate_seeds": []}
-NO_RECALL: dict[str, Any] = {
+NO_OTHER_RUNS: dict[str, Any] = {
     "recall_tasks": [], "recall_length": 8, "recall_layers": 2, "recall_steps": 10, "recall_batch_size": 2,
-    "recall_rates": {}, "recall_rates_tried": [],
+    "recall_rates": {}, "recall_rates_tried": [], "growth_dims": [], "growth_rates": {},
 }  # fmt: skip
 SMALL = {"test_windows": 2, "task": "causal", "steps": 1}
-PARAMETERS = read(study.Parameters, {**LANGUAGE_MODEL, **ROWS, **NO_FACTORS, **NO_SEARCH, **NO_RECALL, **SMALL})
+PARAMETERS = read(study.Parameters, {**LANGUAGE_MODEL, **ROWS, **NO_FACTORS, **NO_SEARCH, **NO_OTHER_RUNS, **SMALL})
 
 
 def fake(row: str, losses: list[float]) -> list[MeasuredDecoder]:

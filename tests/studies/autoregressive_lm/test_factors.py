@@ -11,7 +11,7 @@ from transnormer_lib.project import find_project
 from transnormer_lib.report.parameters import resolve
 from transnormer_lib.studies.autoregressive_lm import factors
 from transnormer_lib.studies.autoregressive_lm import runs as study
-from transnormer_lib.studies.common import rates
+from transnormer_lib.studies.common import plans, rates
 from transnormer_lib.studies.common.parameters import read
 
 NOTEBOOK = "04_autoregressive_lm"
@@ -52,7 +52,7 @@ def test_a_pair_with_a_name_of_its_own_is_that_architecture(pair: str, named: st
 
 
 def test_each_judged_run_has_its_row_s_rate_and_names_the_search() -> None:
-    runs = {(row, seed): run for row, seed, run in study.judged(PARAMETERS)}
+    runs = {(row, seed): run for row, seed, run in study.search(PARAMETERS).judged()}
     assert len({run.name for run in runs.values()}) == len(runs) == 16 * 2
     rate = {row: run.optimizer.learning_rate for (row, _), run in runs.items()}
     assert (rate["transnormer-t2"], rate["linear-matched+lrpe"], rate["diag/linear"]) == (0.02, 0.003, 0.01)
@@ -72,7 +72,7 @@ def test_the_search_is_trained_first_and_differs_from_the_judged_runs_in_rate_se
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rates": {"norm/diag": 0.1}}, "rates='norm/diag': must be a row"),
+        ({"rates": {"norm/nothing": 0.1}}, "rates='norm/nothing': must be one of"),
         ({"rate_seeds": (1, 7)}, r"rate_seeds=\[1, 7\]: must not hold 1, which is judged"),
         ({"pairs": ("diag/nothing",)}, "architecture='nothing'"),
         ({"pairs": ("/norm",)}, "architecture=''"),
@@ -112,7 +112,7 @@ def test_every_comparison_is_a_claim_and_the_primary_one_is_among_them() -> None
     known = {claim.id: claim for claim in claims.load()}
     named = [f"{claim}{end}" for claim in factors.CLAIMS for end in ("", "-lrpe")]
     assert {known[name].notebook for name in named} == {NOTEBOOK}
-    (primary,) = (line["the plan"] for line in factors.plan() if line[""] == "primary")
+    (primary,) = (line["the plan"] for line in plans.table("autoregressive_lm") if line[""] == "primary")
     assert primary in factors.CLAIMS
     bits = {row: [float(n), n + 1.0] for n, row in enumerate(study.models(PARAMETERS))}
     found = {name for rotation in ("none", "lrpe") for name in factors.comparisons(bits, PARAMETERS, rotation)}

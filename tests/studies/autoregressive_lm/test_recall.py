@@ -12,7 +12,9 @@ from transnormer_lib.project import Project
 from transnormer_lib.report.parameters import resolve
 from transnormer_lib.studies.autoregressive_lm import factors, recall
 from transnormer_lib.studies.autoregressive_lm import runs as study
+from transnormer_lib.studies.common import plans
 from transnormer_lib.studies.common.parameters import read
+from transnormer_lib.studies.common.rates import flat
 from transnormer_lib.training.store import RunStore
 
 NOTEBOOK = "04_autoregressive_lm"
@@ -31,12 +33,14 @@ def test_quick_trains_none_of_these_rows() -> None:
 
 def test_every_task_row_and_seed_is_one_run_at_its_own_rate() -> None:
     given = replace(SMALL, recall_rates={"copy-3 diag/linear": 2e-3}, learning_rate=5e-3)
-    judged = recall.judged(given)
+    searches = recall.searches(given)
+    judged = [(task, *run) for task, search in searches.items() for run in search.judged()]
     assert len({config.name for *_, config in judged}) == len(judged) == 2 * len(recall.PAIRS) * 2
     rates = {(task, name): config.optimizer.learning_rate for task, name, _, config in judged}
     assert rates.pop(("copy-3", "diag/linear")) == 2e-3
     assert set(rates.values()) == {5e-3}
-    searched = [config for by_rate in recall.tried(given).values() for found in by_rate.values() for config in found]
+    tried = [flat(by_rate) for search in searches.values() for by_rate in search.tried().values()]
+    searched = [config for configs in tried for config in configs]
     assert {config.seed for config in searched} == {9}
     assert {name for *_, config in judged for name in config.rate_search} == {config.name for config in searched}
 
@@ -49,8 +53,8 @@ def test_rows_differ_in_their_attention_alone() -> None:
 
 
 def test_a_rate_of_what_is_no_row_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="recall_rates='recall-2 diag': must be a task and a row, one of"):
-        recall.judged(replace(SMALL, recall_rates={"recall-2 diag": 1e-3}))
+    with pytest.raises(ValueError, match="recall_rates='recall-2 diag': must be one of 'recall"):
+        recall.searches(replace(SMALL, recall_rates={"recall-2 diag": 1e-3}))
 
 
 def test_measured_accuracies_have_a_value_per_seed(tmp_path: Path) -> None:
@@ -72,7 +76,9 @@ def test_every_comparison_is_a_claim_and_the_primary_one_is_among_them() -> None
     }
     assert len(named) == 4 * len(recall.CLAIMS)
     assert {known[name].notebook for name in named} == {NOTEBOOK}
-    (primary,) = (line["the plan"] for line in factors.plan("plan_of_recall") if line[""] == "primary")
+    (primary,) = (
+        line["the plan"] for line in plans.table("autoregressive_lm", "plan_of_recall") if line[""] == "primary"
+    )
     assert primary in named
 
 

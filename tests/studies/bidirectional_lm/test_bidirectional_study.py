@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from tiny_study import ATTENTION, LANGUAGE_MODEL, ROWS, differing, with_matched_controls
+from tiny_study import ATTENTION, LANGUAGE_MODEL, NO_SEARCH, ROWS, differing, with_matched_controls
 
 from transnormer_lib.ledger import claims
 from transnormer_lib.models.architectures import published
@@ -21,6 +21,7 @@ from transnormer_lib.studies.bidirectional_lm import runs as study
 from transnormer_lib.studies.bidirectional_lm.places import Guess, Sides
 from transnormer_lib.studies.bidirectional_lm.results import MeasuredEncoder
 from transnormer_lib.studies.common import language_models, row_losses
+from transnormer_lib.studies.common.language_models import TWO_SIDED, Floor
 from transnormer_lib.studies.common.measured import by_row
 from transnormer_lib.studies.common.parameters import read
 from transnormer_lib.training.store import RunStore
@@ -31,14 +32,19 @@ PARAMETERS = read(
     study.Parameters,
     {
         **LANGUAGE_MODEL,
+        **NO_SEARCH,
         **ROWS,
         "sides_windows": 6,
+        "rotary": "none",
+        "positions": "learned",
+        "longest": 0,
         "attention_dropout": 0.1,
         "waypoints": [0.0, 0.5, 1.0],
         "validation_windows": 4,
     },
 )
 BASELINES = {"2-gram": 4.0, results.NO_CONTEXT: 4.5}
+FLOOR = Floor(TWO_SIDED, 2.5)
 
 
 def fake(row: str, losses: list[float], **fields: Any) -> list[MeasuredEncoder]:
@@ -154,28 +160,30 @@ def test_the_right_side_is_worth_what_the_loss_falls_by() -> None:
     measured = fake("linear", [3.0, 3.2], sides=Sides(both=2.5, left=3.0))
     (line,) = results.sides_table(measured)
     assert line == {"model": "linear", "both sides": 2.5, "left side alone": 3.0, "worth of the right side": 0.5}
-    assert "What the right side of a gap is worth, in bits: linear +0.500." in results.conclusions(measured, BASELINES)
+    said = results.conclusions(measured, BASELINES, FLOOR)
+    assert "What the right side of a gap is worth, in bits: linear +0.500." in said
 
 
 def test_the_conclusions_follow_the_losses() -> None:
     low, high = [2.0, 2.1, 2.2], [3.0, 3.2, 3.1]
-    ahead = results.conclusions([*fake("transnormer-t2", low), *fake("linear", high)], BASELINES | {"2-gram": 2.5})
-    behind = results.conclusions([*fake("transnormer-t2", high), *fake("linear", low)], BASELINES | {"2-gram": 2.5})
+    ahead = results.conclusions([*fake("transnormer-t2", low), *fake("linear", high)], BASELINES, FLOOR)
+    behind = results.conclusions([*fake("transnormer-t2", high), *fake("linear", low)], BASELINES, FLOOR)
     assert "transnormer-t2 < linear, is that of Tables 1 and 8" in " ".join(ahead)
     assert "linear < transnormer-t2, is not that of Tables 1 and 8" in " ".join(behind)
-    assert "Runs that do not beat the bigram (2.500): linear 3 of 3." in ahead
+    assert "Runs that do not beat the two-sided 3-gram (2.500): linear 3 of 3." in ahead
     assert any(line.startswith("transnormer-t2 against linear: higher loss; +1.000 bits") for line in behind)
-    assert results.conclusions([], BASELINES) == []
+    assert results.conclusions([], BASELINES, FLOOR) == []
 
 
 def test_the_conclusions_count_the_runs_that_use_their_context() -> None:
-    lines = results.conclusions([*fake("linear", [4.4, 4.6, math.inf]), *fake("vanilla", [4.0])], BASELINES)
+    lines = results.conclusions([*fake("linear", [4.4, 4.6, math.inf]), *fake("vanilla", [4.0])], BASELINES, FLOOR)
     assert "Runs that do better than without context (4.500): linear 1 of 3, vanilla 1 of 1." in lines
 
 
 def test_without_context_costs_less_than_the_1_gram_and_more_than_the_2_gram() -> None:
-    bits = results.baselines(language_models.corpus(PARAMETERS))
-    assert list(bits) == ["3-gram", "2-gram", results.NO_CONTEXT, "1-gram"]
+    parameters = replace(PARAMETERS, length=16, validation_windows=512)
+    bits = results.baselines(parameters, language_models.corpus(parameters))
+    assert list(bits) == [TWO_SIDED, "3-gram", "2-gram", results.NO_CONTEXT, "1-gram"]
     assert list(bits.values()) == sorted(bits.values())
 
 
@@ -232,3 +240,12 @@ def test_the_guesses_are_listed_by_gap_below_the_text() -> None:
     text, model = results.guess_table(corpus, passage, {"linear": [guess, guess]})
     assert text == {"model": "the text", "⟨1⟩": "h", "⟨2⟩": "s"}
     assert model == {"model": "linear"} | dict.fromkeys(("⟨1⟩", "⟨2⟩"), "h 50, ␣ 25; right: 50.0 (place 1)")
+
+
+def test_an_encoder_without_absolute_positions_reads_longer_texts_than_those_of_its_training() -> None:
+    given = replace(PARAMETERS, positions="none", longest=4 * PARAMETERS.length)
+    config = study.model("transnormer-t2", given)
+    assert (config.positions, config.max_length) == ("none", 4 * PARAMETERS.length)
+    assert study.model("transnormer-t2", PARAMETERS).max_length == PARAMETERS.length
+    (run, *_) = study.runs(given)
+    assert run.data.length == PARAMETERS.length

@@ -45,7 +45,8 @@ def test_learning_curves_have_a_panel_for_the_released_rows_and_leave_out_what_d
         for seed in (0, 1)
         for step in (0, 10)
     ]
-    above, below = draw.learning_curves(pd.DataFrame(lines), {"2-gram": 3.5}, unit="bits per byte").axes
+    above, below = draw.learning_curves(pd.DataFrame(lines), {"two-sided 3-gram": 3.5}, unit="bits per byte").axes
+    assert [text.get_text() for text in above.texts] == ["two-sided\n3-gram"]  # beside it is the legend
     assert [text.get_text() for text in above.get_legend().get_texts()] == ["vanilla", "linear, 1+elu"]
     assert [text.get_text() for text in below.get_legend().get_texts()] == ["TransNormer T2"]
     drawn = {line.get_label(): list(line.get_xdata()) for line in above.lines}

@@ -1,15 +1,23 @@
 """The runs of every study at each scale fit its notebook, and studies share equal runs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tiny_study import LANGUAGE_MODEL
 
 from transnormer_lib import studies
+from transnormer_lib.data.ngrams import ngram_baselines
+from transnormer_lib.data.two_sided_ngrams import two_sided_bits
 from transnormer_lib.project import Project
 from transnormer_lib.report.parameters import resolve
 from transnormer_lib.studies.common import language_models
+from transnormer_lib.studies.common.language_models import TWO_SIDED, LanguageModelParameters
+from transnormer_lib.studies.common.parameters import read
+from transnormer_lib.training.evaluation import held_out_batches
 
 PROJECT = Project(Path(__file__).resolve().parents[3])
+PARAMETERS = replace(read(LanguageModelParameters, LANGUAGE_MODEL), length=16, validation_windows=64)
 STUDIED = [notebook for notebook in PROJECT.notebooks if studies.has_study(notebook)]
 
 
@@ -36,19 +44,26 @@ def test_notebook_04_reads_the_runs_that_03_trains_at_quick() -> None:
     assert all(ours[name] == theirs[name] for name in shared)
 
 
+# At quick these show one trained model, and judge no order of rows.
+DEMONSTRATIONS = {"12_image_generation", "13_speech_ctc"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("notebook", STUDIED)
 def test_quick_has_five_seeds_and_larger_scales_three(notebook: str) -> None:
     for preset in PROJECT.presets:
         seeds = {config.seed for config in studies.runs(notebook, resolve(PROJECT, preset, notebook))}
-        assert len(seeds) >= (5 if preset == "quick" else 3)
+        assert len(seeds) >= (
+            5 if preset == "quick" and notebook not in DEMONSTRATIONS else 3 if preset != "quick" else 1
+        )
 
 
 @pytest.mark.parametrize("preset", PROJECT.presets)
 @pytest.mark.parametrize("notebook", STUDIED)
 def test_language_models_have_expectations_of_their_early_loss(notebook: str, preset: str) -> None:
     for config in studies.runs(notebook, resolve(PROJECT, preset, notebook)):
-        if config.head is None and config.start_from is None:
+        ladder = "-ladder-" in config.name  # at some of its rates a run is expected to break
+        if config.head is None and config.start_from is None and not ladder:
             assert config.bands, f"{config.name} would run to its end whatever its loss"
             assert min(band.step for band in config.bands) <= config.steps / 10
 
@@ -72,3 +87,22 @@ def test_notebook_03_reads_the_encoders_that_05_trains_on_real_text(preset: str)
         "masked-vanilla-linear",
     }
     assert all(ours[name].identity() == theirs[name].identity() for name in shared)
+
+
+def test_the_floor_of_encoders_reads_both_sides_where_they_are_measured() -> None:
+    corpus = language_models.corpus(PARAMETERS)
+    ngrams = language_models.ngram_bits(PARAMETERS, corpus)
+    config = language_models.run("linear", language_models.model("linear", PARAMETERS), 3, PARAMETERS)
+    there = two_sided_bits(corpus, held_out_batches(config, corpus), config.data.masking)
+    found = language_models.floor(PARAMETERS, ngrams)
+    assert (found.name, found.bits) == (TWO_SIDED, pytest.approx(there, rel=1e-12))
+
+
+def test_the_floor_of_decoders_is_the_bigram() -> None:
+    parameters = replace(PARAMETERS, task="causal")
+    corpus = language_models.corpus(parameters)
+    ngrams = language_models.ngram_bits(parameters, corpus)
+    assert list(ngrams) == ["1-gram", "2-gram", "3-gram"]
+    _, bigram, _ = ngram_baselines(corpus)["validation"]
+    found = language_models.floor(parameters, ngrams)
+    assert (found.name, found.bits) == ("bigram", pytest.approx(bigram.bits_per_byte))

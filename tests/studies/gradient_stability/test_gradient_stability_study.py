@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_study import LANGUAGE_MODEL
+from tiny_study import LANGUAGE_MODEL, NO_SEARCH
 
 from transnormer_lib import studies
 from transnormer_lib.models.architectures import names
@@ -27,6 +27,7 @@ from transnormer_lib.training.stored_run import Run
 
 VALUES: dict[str, Any] = {
     **LANGUAGE_MODEL,
+    **NO_SEARCH,
     "architectures": ["vanilla", "linear", "linear-unscaled", "norm-t1", "norm-t2"],
     "rotations": ["none", "lrpe"],
     "other_norms": ["layer", "scale"],
@@ -35,6 +36,12 @@ VALUES: dict[str, Any] = {
     "steps": 20,
     "learning_rate": 1e-2,
     "warmup": 4,
+    "ladder_mechanisms": [],
+    "ladder_settings": [],
+    "ladder_rates": [],
+    "ladder_length": 8,
+    "ladder_batch_size": 2,
+    "ladder_steps": 10,
 }
 PARAMETERS = read(study.Parameters, VALUES)
 

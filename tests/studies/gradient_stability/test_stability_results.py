@@ -10,11 +10,13 @@ import torch
 
 from transnormer_lib.show.figures import element
 from transnormer_lib.studies.common import row_losses
+from transnormer_lib.studies.common.language_models import TWO_SIDED, Floor
 from transnormer_lib.studies.common.measured import Measured, by_row
 from transnormer_lib.studies.gradient_stability import figures as draw
 from transnormer_lib.studies.gradient_stability import published, results
 
 ROWS = ["vanilla+lrpe", "linear+lrpe", "linear-unscaled+lrpe", "norm-t1+lrpe", "norm-t2+lrpe", "norm-t2-layer+lrpe"]
+FLOOR = Floor(TWO_SIDED, 3.65)
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,8 @@ def deviations(**rows: float) -> pd.DataFrame:
 def test_conclusions_follow_the_losses() -> None:
     low, high = (3.0, 3.1, 3.2), (3.3, 3.41, 3.5)
     means = results.mean_deviations(deviations(linear=0.5, norm_t2=0.2))
-    said = results.conclusions(measured(linear=high, norm_t2=low), 3.65, means, "main")
-    opposite = results.conclusions(measured(linear=low, norm_t2=high), 3.65, means, "main")
+    said = results.conclusions(measured(linear=high, norm_t2=low), FLOOR, means, "main")
+    opposite = results.conclusions(measured(linear=low, norm_t2=high), FLOOR, means, "main")
     assert any("norm-t2+lrpe against linear+lrpe: lower loss; -0.303 bits" in line for line in said)
     assert any("norm-t2+lrpe against linear+lrpe: higher loss; +0.303 bits" in line for line in opposite)
     assert any("lowest loss is norm-t2+lrpe, the steadiest by 'main' is norm-t2+lrpe" in line for line in said)
@@ -76,25 +78,25 @@ def test_conclusions_follow_the_losses() -> None:
 def test_conclusions_claim_no_difference_that_the_seeds_do_not_show(losses: tuple[float, ...], words: str) -> None:
     runs = measured(linear=(3.2, 3.1, 3.3), norm_t2=losses)
     means = results.mean_deviations(deviations(linear=0.5, norm_t2=0.2))
-    lines = results.conclusions(runs, 3.65, means, "main")
+    lines = results.conclusions(runs, FLOOR, means, "main")
     assert [words in line for line in lines if "against" in line] == [True]
 
 
 def test_where_all_runs_diverged_no_row_is_called_the_best() -> None:
     runs = measured(linear=(math.inf,) * 3, norm_t2=(math.inf,) * 3)
     means = results.mean_deviations(deviations(linear=math.inf, norm_t2=math.inf))
-    last = results.conclusions(runs, 3.65, means, "main")[-1]
+    last = results.conclusions(runs, FLOOR, means, "main")[-1]
     assert last == "Every row has a run that diverged, so none is the best or the steadiest."
 
 
-def test_a_row_above_the_bigram_is_named() -> None:
+def test_a_row_above_the_floor_is_named() -> None:
     runs = measured(linear=(3.0, 3.0), norm_t2=(3.0, 3.7))
     means = results.mean_deviations(deviations(linear=0.5, norm_t2=0.2))
-    first = results.conclusions(runs, 3.65, means, "main")[0]
-    assert "every run of linear+lrpe is below the bigram" in first
+    first = results.conclusions(runs, FLOOR, means, "main")[0]
+    assert "every run of linear+lrpe is below the two-sided 3-gram (3.650 bits)" in first
     assert first.endswith("not so: norm-t2+lrpe.")
-    table = results.quality(by_row(runs), {"1-gram": 4.6, "2-gram": 3.65})
-    assert [line["below the bigram"] for line in table] == ["2 of 2", "1 of 2", None, None]
+    table = results.quality(by_row(runs), {"1-gram": 4.6, FLOOR.name: FLOOR.bits}, FLOOR)
+    assert [line["below the floor"] for line in table] == ["2 of 2", "1 of 2", None, None]
     assert [line["range"] for line in table] == ["3.000 to 3.000", "3.000 to 3.700", None, None]
 
 
@@ -153,7 +155,7 @@ def figures() -> dict[str, Any]:
     traces = {row: torch.rand(30) + 0.1 for row in ROWS[:5]}
     traces["linear-unscaled+lrpe"] = torch.tensor([1.0, math.inf, math.nan])
     return {
-        "curves": draw.learning_curves(curves, 3.65),
+        "curves": draw.learning_curves(curves, FLOOR),
         "differences": draw.differences_over_steps(pairs),
         "ranks": draw.ranks(means, published.deviations(ROWS)),
         "layers": draw.deviation_per_layer(layers),

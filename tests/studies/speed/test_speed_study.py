@@ -271,7 +271,7 @@ def results() -> Results:
                     cells.append(Cell(row, n, part, missing="memory", reason="not within 1 GB"))
                 else:
                     rounds = tuple(seconds(n) * (1 + r / 10) for r in range(3))
-                    cells.append(Cell(row, n, part, rounds, (n * 1000,) * 3))
+                    cells.append(Cell(row, n, part, rounds, n * 1000))
     return Results(tuple(cells))
 
 
@@ -367,7 +367,7 @@ def test_an_ordering_takes_steps_per_second_of_the_rounds_that_both_have() -> No
 
 def test_the_batch_that_dashes_imply_follows_from_the_memory_at_2k_and_3k() -> None:
     peaks = {2048: 100, 3072: 200}
-    stored = Results(tuple(Cell(timed.STORED, n, "training", (1.0,), (peak,)) for n, peak in peaks.items()))
+    stored = Results(tuple(Cell(timed.STORED, n, "training", (1.0,), peak) for n, peak in peaks.items()))
     assert found.implied_batches(stored, 1000.0, "training") == (5.0, 10.0)
     assert "between 20 and 40" in found.batch_sentence(stored, 1000.0, "training", 4, "fp32")
     assert found.implied_batches(stored, 1000.0, "inference") is None

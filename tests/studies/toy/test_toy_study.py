@@ -45,9 +45,19 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     shutil.copytree(Path(__file__).parent / "toy", root / "transnormer_lib" / "studies" / "toy", ignore=skipped)
     values = resolve(Project(CHECKOUT), "quick", "04_autoregressive_lm") | SMALL
     wanted = ("scale", "corpus", "vocabulary", "task", "dim", "heads", "layers", "block_size", "init", "length")
-    wanted += ("steps", "batch_size", "accumulate", "precision", "learning_rate", "schedule", "warmup", "clip_norm")
-    wanted += ("dropout", "validation_windows", "bands", "seeds")
-    types = {"bands": "list[list[float]]", "seeds": "list[int]"}
+    wanted += (
+        "steps",
+        "batch_size",
+        "accumulate",
+        "precision",
+        "learning_rate",
+        "rates",
+        "schedule",
+        "warmup",
+        "clip_norm",
+    )
+    wanted += ("rates", "dropout", "validation_windows", "bands", "seeds")
+    types = {"bands": "list[list[float]]", "seeds": "list[int]", "rates": "dict[str, float]"}
     lines = [f"{n}: {types.get(n, type(values[n]).__name__)} = {values[n]!r}  # as in notebook 04" for n in wanted]
     write_notebook(root / "notebooks" / f"{NOTEBOOK}.ipynb", CELLS, "\n".join(lines))
     return Project(root)

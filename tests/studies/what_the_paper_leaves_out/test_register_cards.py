@@ -10,9 +10,10 @@ import pytest
 
 from transnormer_lib.papers import discrepancies
 from transnormer_lib.papers.discrepancies import Discrepancy
-from transnormer_lib.studies.what_the_paper_leaves_out import cards as register_cards
-from transnormer_lib.studies.what_the_paper_leaves_out.cards import card_html, show_cards, summary, value_text
-from transnormer_lib.studies.what_the_paper_leaves_out.register import Effect, Found
+from transnormer_lib.studies.common.register import Effect, Found
+from transnormer_lib.studies.common.register import cards as register_cards
+from transnormer_lib.studies.common.register.cards import card_html, show_cards, summary, value_text
+from transnormer_lib.studies.what_the_paper_leaves_out import results
 from transnormer_lib.studies.what_the_paper_leaves_out.results import Trained
 
 NOTEBOOK = Path(__file__).resolve().parents[3] / "notebooks" / "10_what_the_paper_leaves_out.ipynb"
@@ -125,5 +126,5 @@ def test_the_notebook_shows_every_entry_once() -> None:
 
 def test_trained_rows_name_the_entry() -> None:
     trained = Trained("rotation", "a", "b", {"a": [1.0, 1.0], "b": [1.5, 1.7]})
-    (line,) = register_cards.trained_rows({"rotation": trained})
+    (line,) = results.trained_rows({"rotation": trained})
     assert line["entry"] == "rotation-not-mentioned"

@@ -35,7 +35,17 @@ def test_rows_that_notebook_05_has_are_its_runs(preset: str) -> None:
     trained = {config.name: config for config in studies.runs(BASE, resolve(PROJECT, preset, BASE))}
     shared = [config for config in studies.runs(OURS, resolve(PROJECT, preset, OURS)) if config.name in trained]
     assert any("transnormer-t2" in config.name for config in shared)
-    assert all(trained[config.name] == config for config in shared)
+    assert all(replace(trained[config.name], rate_search=()) == config for config in shared)
+
+
+def test_a_changed_row_has_the_learning_rate_of_the_unchanged_one_unless_it_has_its_own() -> None:
+    given = replace(
+        QUICK, comparisons=("activation", "recipe"), rates={study.BASE: 0.02, f"{study.BASE}+released": 0.03}
+    )
+    found = {config.name.rpartition("-")[0]: config.optimizer.learning_rate for config in study.runs(given)}
+    assert found == {
+        "masked-transnormer-t2": 0.02, "masked-transnormer-t2-identity": 0.02, "masked-transnormer-t2-released": 0.03,
+    }  # fmt: skip
 
 
 def test_quick_trains_no_more_than_twenty_new_runs() -> None:
@@ -53,19 +63,19 @@ def test_quick_trains_no_more_than_twenty_new_runs() -> None:
     ],
 )
 def test_a_choice_changes_only_its_own_fields(choice: str, changed: set[str]) -> None:
-    ours, other = (study.model(row, QUICK) for row in study.COMPARISONS[choice])
+    ours, other = (study.model(row, QUICK) for row in study.comparisons(QUICK)[choice])
     assert {field.name for field in fields(ours) if getattr(ours, field.name) != getattr(other, field.name)} == changed
 
 
 def test_epsilon_outside_applies_to_every_norm_and_leaves_the_base_unchanged() -> None:
-    base, other = (study.model(row, QUICK) for row in study.COMPARISONS["epsilon"])
+    base, other = (study.model(row, QUICK) for row in study.comparisons(QUICK)["epsilon"])
     assert other.attention_options["norm"]["eps_placement"] == "outside"
     assert "eps_placement" not in base.attention_options["norm"]
     assert bidirectional.model(study.BASE, QUICK) == base
 
 
 def test_an_unknown_comparison_is_refused() -> None:
-    with pytest.raises(ValueError, match="comparisons='rotations': must be one of rotation, "):
+    with pytest.raises(ValueError, match="comparisons='rotations': must be one of 'rotation', "):
         study.rows(replace(QUICK, comparisons=("rotations",)))
 
 
@@ -86,6 +96,12 @@ def test_the_difference_is_the_other_choice_minus_ours() -> None:
     assert trained.change.mean == pytest.approx(0.6)
     (line,) = results.table({"rotation": trained})
     assert line["difference"] == pytest.approx(0.6)
+
+
+def test_a_row_of_several_comparisons_has_its_losses_once() -> None:
+    first = Trained("rotation", "a", "b", {"a": [1.0], "b": [1.5]})
+    second = Trained("recipe", "a", "c", {"a": [1.0], "c": [2.0]})
+    assert results.bits({"rotation": first, "recipe": second}) == {"a": [1.0], "b": [1.5], "c": [2.0]}
 
 
 def test_losses_are_read_from_the_store_row_by_row() -> None:

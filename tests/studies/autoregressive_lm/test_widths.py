@@ -1,0 +1,87 @@
+"""As models grow: which runs, at which rates, and the lead of T2."""
+
+from dataclasses import replace
+
+import pytest
+
+from transnormer_lib.ledger import claims
+from transnormer_lib.project import find_project
+from transnormer_lib.report.parameters import resolve
+from transnormer_lib.studies.autoregressive_lm import growth
+from transnormer_lib.studies.autoregressive_lm import runs as study
+from transnormer_lib.studies.common import plans, rates
+from transnormer_lib.studies.common.parameters import read
+from transnormer_lib.training.config import RunConfig
+
+NOTEBOOK = "04_autoregressive_lm"
+QUICK = read(study.Parameters, resolve(find_project(), "quick", NOTEBOOK))
+T2, SOFTMAX = growth.ROWS
+PARAMETERS = replace(
+    QUICK, dim=16, seeds=(2, 1), rates_tried=(0.1, 0.001), rate_seeds=(7,), growth_dims=(8, 16, 32),
+    rates={T2: 0.02}, growth_rates={f"32 {SOFTMAX}": 0.003},
+)  # fmt: skip
+LOSSES = {
+    8: {T2: [3.0, 3.1], SOFTMAX: [3.2, 3.4]},
+    32: {T2: [2.0, 2.1], SOFTMAX: [1.9, 2.1]},
+}
+
+
+def judged(parameters: growth.GrowthParameters) -> list[tuple[int, str, int, RunConfig]]:
+    return [(dim, *run) for dim, search in growth.searches(parameters).items() for run in search.judged()]
+
+
+def test_each_width_has_every_row_and_seed_at_its_own_rate() -> None:
+    found = judged(PARAMETERS)
+    assert [(dim, row, seed) for dim, row, seed, _ in found] == [
+        (dim, row, seed) for dim in (8, 16, 32) for row in growth.ROWS for seed in (2, 1)
+    ]
+    assert all(run.model.dim == dim and run.model.rotary == "lrpe" for dim, _, _, run in found)
+    rate = {(dim, row): run.optimizer.learning_rate for dim, row, _, run in found}
+    default = QUICK.learning_rate
+    assert rate == {
+        (8, T2): default, (8, SOFTMAX): default, (16, T2): 0.02, (16, SOFTMAX): default, (32, T2): default,
+        (32, SOFTMAX): 0.003,
+    }  # fmt: skip
+
+
+def test_at_the_notebooks_width_the_runs_are_those_of_the_factors() -> None:
+    factors = replace(PARAMETERS, pairs=("diag/norm", "softmax/softmax"), rotations=("lrpe",))
+    own = {run.name: run for run in study.runs(replace(factors, growth_dims=(), growth_rates={}))}
+    shared = [run for dim, _, _, run in judged(factors) if dim == 16]
+    assert [own[run.name] for run in shared] == shared != []
+    names = [run.name for run in study.runs(factors)]
+    assert len(names) == len(set(names))
+
+
+def test_a_search_names_the_runs_among_which_a_rate_was_chosen() -> None:
+    searches = growth.searches(PARAMETERS).values()
+    tried = [rates.flat(by_rate) for search in searches for by_rate in search.tried().values()]
+    search = {run.name for runs in tried for run in runs}
+    assert len(search) == 3 * 2 * 2
+    assert {name for *_, run in judged(PARAMETERS) for name in run.rate_search} == search
+
+
+@pytest.mark.parametrize("name", ["64 transnormer-t2+lrpe", "32 linear"], ids=["no width", "no row"])
+def test_a_rate_of_nothing_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"growth_rates='{name}'".replace("+", r"\+")):
+        growth.searches(replace(PARAMETERS, growth_rates={name: 0.1}))
+
+
+def test_the_lead_is_the_difference_seed_by_seed_and_holds_if_the_largest_width_keeps_it() -> None:
+    assert growth.leads(LOSSES)[8] == pytest.approx([0.2, 0.3])
+    sides = growth.comparisons(LOSSES)
+    assert tuple(sides) == growth.CLAIMS
+    at_large, at_small, higher = sides["lead-holds-as-width-grows"]
+    assert list(at_large) == pytest.approx([-0.1, 0.0])
+    assert list(at_small) == pytest.approx([0.2, 0.3])
+    assert higher
+    assert growth.comparisons({8: LOSSES[8]}) == {}
+    assert [line["width"] for line in growth.table(LOSSES)] == [8, 32]
+
+
+def test_every_comparison_is_a_claim_and_the_primary_one_is_among_them() -> None:
+    known = {claim.id: claim for claim in claims.load()}
+    assert {known[name].notebook for name in growth.CLAIMS} == {NOTEBOOK}
+    plan = plans.table("autoregressive_lm", "plan_of_growth")
+    (primary,) = (line["the plan"] for line in plan if line[""] == "primary")
+    assert primary in growth.CLAIMS

@@ -1,0 +1,134 @@
+"""A row's own learning rate, in every study that searches for one."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from transnormer_lib import studies
+from transnormer_lib.project import find_project
+from transnormer_lib.report.parameters import resolve
+from transnormer_lib.studies.ablations import runs as ablations
+from transnormer_lib.studies.attention_dilution import runs as dilution
+from transnormer_lib.studies.autoregressive_lm import runs as autoregressive
+from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
+from transnormer_lib.studies.common import rates
+from transnormer_lib.studies.common.parameters import read
+from transnormer_lib.studies.gradient_stability import runs as stability
+from transnormer_lib.studies.speech_ctc import runs as speech
+from transnormer_lib.training.store import RunStore
+
+PROJECT = find_project()
+STUDIES: dict[str, Any] = {
+    "02_gradient_stability": stability,
+    "03_attention_dilution": dilution,
+    "04_autoregressive_lm": autoregressive,
+    "05_bidirectional_lm": bidirectional,
+    "09_ablations": ablations,
+}
+each_study = pytest.mark.parametrize("notebook", STUDIES)
+
+
+def searching(notebook: str) -> Any:
+    parameters = read(STUDIES[notebook].Parameters, resolve(PROJECT, "quick", notebook))
+    return replace(cast(Any, parameters), rates_tried=(0.1, 0.001), rate_seeds=(70, 71))
+
+
+@each_study
+def test_a_rows_own_rate_is_that_of_its_judged_runs_and_of_no_other_row(notebook: str) -> None:
+    parameters, study = searching(notebook), STUDIES[notebook]
+    row = study.search(parameters).rows[0]
+    own = replace(parameters, rates={row: 0.0123})
+    found = {(name, run.optimizer.learning_rate) for name, _, run in study.search(own).judged()}
+    assert {rate for name, rate in found if name == row} == {0.0123}
+    assert {rate for name, rate in found if name != row} <= {parameters.learning_rate}
+
+
+@each_study
+def test_the_search_comes_first_and_is_named_by_the_judged_runs(notebook: str) -> None:
+    parameters, study = searching(notebook), STUDIES[notebook]
+    every, tried = study.runs(parameters), study.search(parameters).tried()
+    search = [run.name for by_rate in tried.values() for runs in by_rate.values() for run in runs]
+    assert [run.name for run in every[: len(search)]] == search
+    assert {run.seed for run in every[: len(search)]} == {70, 71}
+    for name, seed, run in study.search(parameters).judged():
+        assert seed in parameters.seeds
+        assert set(run.rate_search) == {one.name for runs in tried[name].values() for one in runs}
+
+
+@each_study
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rates": {"vanilla-mathced": 0.1}}, "rates='vanilla-mathced': must be one of"),
+        ({"rates": {"diag/nrom": 0.1}}, "rates='diag/nrom': must be one of"),
+        ({"rate_seeds": (0, 5)}, "rate_seeds=.*: must not hold ., which is judged"),
+    ],
+    ids=["a rate of no row", "a rate of no pair", "a seed that is judged"],
+)
+def test_a_mistake_is_refused_by_name(notebook: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        STUDIES[notebook].runs(replace(searching(notebook), **changes))
+
+
+def test_rates_of_rows_that_another_study_trains_are_taken_over() -> None:
+    others = {"linear-unscaled+lrpe": 0.1, "scattered/norm": 0.1, "window/norm+lrpe": 0.1}
+    parameters = replace(searching("03_attention_dilution"), rates=others)
+    assert dilution.runs(parameters)
+
+
+def test_rows_of_several_notebooks_are_the_same_runs_at_night() -> None:
+    by_name: dict[str, Any] = {}
+    for notebook in ("04_autoregressive_lm", "03_attention_dilution", "09_ablations"):
+        for run in studies.runs(notebook, resolve(PROJECT, "night", notebook)):
+            assert by_name.setdefault(run.name, run) == run
+
+
+def test_without_a_search_nothing_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quick = read(bidirectional.Parameters, resolve(PROJECT, "quick", "05_bidirectional_lm"))
+    rates.show_search(bidirectional.search(quick), RunStore(tmp_path))
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("taken", "shown"),
+    [(0.001, "0.001"), (0.1, "0.1, not the best"), (0.02, "0.02, which was not tried")],
+    ids=["best", "another", "untried"],
+)
+def test_the_page_says_where_a_row_is_not_judged_at_the_best_rate(
+    monkeypatch: pytest.MonkeyPatch, taken: float, shown: str
+) -> None:
+    tables: list[Any] = []
+    monkeypatch.setattr(rates, "show_table", lambda lines, **options: tables.append((lines, options)))
+    parameters = searching("04_autoregressive_lm")
+    row = autoregressive.search(parameters).rows[0]
+    search = autoregressive.search(
+        replace(parameters, rates=dict.fromkeys(autoregressive.search(parameters).rows, taken))
+    )
+    store: Any = SimpleNamespace(get=lambda run: run)
+    scored = replace(search, score=lambda run: run.optimizer.learning_rate)
+    rates.show_search(scored, store)
+    ((lines, options),) = tables
+    assert {line["taken"] for line in lines} == {shown}
+    assert (row in (options["note"] or "")) == (shown != "0.001")
+
+
+def test_a_row_judged_at_a_rate_that_was_not_tried_is_named() -> None:
+    parameters = replace(searching("04_autoregressive_lm"), rates={})
+    search = autoregressive.search(parameters)
+    assert set(rates.untried(search)) == set(search.rows)
+    row = search.rows[0]
+    assert row not in rates.untried(autoregressive.search(replace(parameters, rates={row: 0.1})))
+    assert rates.untried(autoregressive.search(replace(parameters, rate_seeds=()))) == {}
+
+
+def test_a_rate_is_chosen_by_the_studys_own_score_and_a_run_that_diverged_loses() -> None:
+    def run(error: float, status: str = "finished") -> Any:
+        return SimpleNamespace(
+            record={"status": status, "validation": [{"error_rate": error, "nats_per_token": -error}]}
+        )
+
+    search = {0.1: [run(0.5), run(0.4)], 0.01: [run(0.6), run(0.1)], 0.001: [run(0.0), run(0.0, "diverged")]}
+    assert rates.lowest(search, speech.final_error) == 0.01
