@@ -240,7 +240,9 @@ def _runs(options: argparse.Namespace) -> int:
     import json
 
     if (options.what == "list") == (options.name is not None):
-        raise _mistake("run: show and generate need a run's name or folder, and list takes none")
+        raise _mistake("run: show and generate need a run's name or folder, export and import a file; list takes none")
+    if options.what in ("export", "import"):
+        return _carry(options)
     from transnormer_lib.report import runs
     from transnormer_lib.training.store import RunStore
     from transnormer_lib.training.stored_run import RunDamaged, RunFailed
@@ -266,6 +268,27 @@ def _runs(options: argparse.Namespace) -> int:
         return 1
     except ValueError as mistake:
         raise _mistake(str(mistake)) from mistake
+    return 0
+
+
+def _carry(options: argparse.Namespace) -> int:
+    """Export the records of a preset's stored runs, or import those of a file."""
+    project, _, notebooks = _chosen(options)
+    from transnormer_lib.report.train import runs_of
+    from transnormer_lib.training import carried
+    from transnormer_lib.training.store import RunStore
+
+    store, file = RunStore(options.store), Path(options.name)
+    if options.what == "export":
+        configs = [config for notebook in notebooks for config in runs_of(project, options.preset, notebook)]
+        found = {run.path.name: run for config in configs if (run := store.find(config))}
+        print(f"runs: {carried.write(found.values(), file)} records of {len(configs)} runs in {file}")
+        return 0
+    try:
+        new, known = carried.read(file, store)
+    except ValueError as mistake:
+        raise _mistake(str(mistake)) from mistake
+    print(f"runs: {new} records added to {store.root}, {known} were there")
     return 0
 
 
@@ -341,9 +364,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     data.set_defaults(run=_data)
 
-    runs = commands.add_parser("runs", help="the trained runs: list them, show one, let one write text")
-    runs.add_argument("what", choices=("list", "show", "generate"))
-    runs.add_argument("name", nargs="?", metavar="RUN", help="a run's folder or name")
+    runs = commands.add_parser(
+        "runs",
+        parents=[chosen],
+        help="the trained runs: list them, show one, let one write text, carry their records to another machine",
+    )
+    runs.add_argument("what", choices=("list", "show", "generate", "export", "import"))
+    runs.add_argument("name", nargs="?", metavar="RUN", help="a run's folder or name; export, import: a file")
     runs.add_argument("--store", type=Path, help="the runs (default: $TRANSNORMER_RUNS or runs/)")
     runs.add_argument("--json", action="store_true", help="list, show: as JSON")
     runs.add_argument("--prompt", default="The ", metavar="TEXT", help="generate: the text to continue")

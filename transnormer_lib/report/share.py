@@ -58,7 +58,7 @@ def _made(store: "RunStore", config: "RunConfig", tracker: str | None) -> tuple[
     from transnormer_lib.training.stored_run import RunFailed
 
     try:
-        record = store.get(config, tracker).record
+        record = store.get(config, tracker, weights=False).record
     except DataUnavailable as problem:
         return "not made", f"no data: {problem}", 1
     except RunRefused as mistake:

@@ -103,9 +103,9 @@ class RunStore:
             raise ValueError(f"run={str(run)!r}: {why}; `transnormer runs list` names them all")
         return read_run(self.root / found[0])
 
-    def get(self, config: RunConfig, tracker: Any = None) -> Run:
+    def get(self, config: RunConfig, tracker: Any = None, *, weights: bool = True) -> Run:
         """The stored run of this config. If there is none, it is trained, or resumed from its last checkpoint. The run
-        that it starts from is trained first.
+        that it starts from is trained first. Without ``weights`` a run whose record alone was carried over will do.
 
         Raises :class:`RunFailed` if that run did not finish. A run that stops outside a band is returned with a record
         and no model. A stored run outside a band of ``config`` is returned, with a line on standard error.
@@ -115,15 +115,23 @@ class RunStore:
         """
         if launched_processes() > 1:
             return self._get_together(config, tracker)
-        if found := self.find(config):
+        if found := self._found(config, weights):
             # A process that is killed just after completing a run leaves this.
             shutil.rmtree(self._partial(config), ignore_errors=True)
             self._compare_bands(found, config)
             return self._measured(found)
         start = self._start(config, tracker)
         with self._lock(config):
-            found = self.find(config) or self._train(config, tracker, start)
+            found = self._found(config, weights) or self._train(config, tracker, start)
         return self._measured(found)
+
+    def _found(self, config: RunConfig, weights: bool = True) -> Run | None:
+        """The stored run, unless what is asked of it needs weights that it does not have."""
+        found = self.find(config)
+        if found is None or found.has_weights:
+            return found
+        final = found.record["status"] != "finished" or found.record["evaluation"] == numbers.EVALUATION
+        return found if final and not weights else None
 
     def _measured(self, found: Run) -> Run:
         """The run; measured anew from its weights if evaluation had another number when it was stored."""
@@ -148,7 +156,7 @@ class RunStore:
         accelerator = build_accelerator(config.precision)
         main, stopped = accelerator.is_main_process, None
         with self._lock_together(config, main):
-            exists = broadcast_object_list([main and self.find(config) is not None])[0]
+            exists = broadcast_object_list([main and self._found(config) is not None])[0]
             if not exists:
                 start = self._start(config, tracker)
                 accelerator = build_accelerator(config.precision)  # the run it starts from may have had another
@@ -249,10 +257,12 @@ class RunStore:
             shutil.rmtree(complete, ignore_errors=True)
             complete.mkdir(parents=True)
             write_run(config, record, trained.model, trained.gradients, complete)
+            whole, aside = self.find(config) is not None, self.root / f".damaged-{path.name}"
             if path.exists():
-                damaged = self.root / f".damaged-{path.name}"
-                shutil.rmtree(damaged, ignore_errors=True)
-                path.replace(damaged)
+                shutil.rmtree(aside, ignore_errors=True)
+                path.replace(aside)
             complete.replace(path)
+            if whole:  # a record that was carried over, without weights
+                shutil.rmtree(aside, ignore_errors=True)
             shutil.rmtree(partial, ignore_errors=True)
         return Run(path, config, record)

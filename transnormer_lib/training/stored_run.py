@@ -4,7 +4,8 @@
 it was learned from; ``gradients.safetensors`` holds the statistics of the gradients.
 
 ``SHA256SUMS`` (``transnormer_lib.sums``) holds the digest of each file, so that a damaged or edited run is noticed
-before anything is read from it.
+before anything is read from it. A run whose record alone was carried over (``training.carried``) has neither weights
+nor what else was recorded.
 """
 
 import hashlib
@@ -53,10 +54,16 @@ class Run:
         """The file with the kept weights."""
         return self.path / _WEIGHTS
 
+    @property
+    def has_weights(self) -> bool:
+        """False where only the record was carried over."""
+        return self.weights.exists()
+
     def model(self) -> Any:
         """The trained ``LanguageModel`` or ``Classifier``, in evaluation mode.
 
-        Raises :class:`RunFailed` for a run that stopped outside a band and so has a checkpoint but no model.
+        Raises :class:`RunFailed` for a run that stopped outside a band and so has a checkpoint but no model, and for
+        one whose record alone was carried over.
         """
         from safetensors.torch import load_model
 
@@ -64,6 +71,8 @@ class Run:
 
         if self.record["status"] == "outside-band":
             raise self.failure()
+        if not self.has_weights:
+            raise RunFailed(f"run {self.path.name}: only its record was imported; train it for its weights")
         model = build(self.config)
         load_model(model, str(self.weights))  # refuses missing and unexpected names
         return model.eval()
@@ -230,7 +239,7 @@ def read_run(path: Path) -> Run:
     if not path.is_dir():
         raise FileNotFoundError(f"{path}: no such run")
     try:
-        sums.check(path, needed=(_CONFIG, _RECORD, _WEIGHTS))
+        sums.check(path, needed=(_CONFIG, _RECORD))
     except ValueError as damage:
         raise RunDamaged(f"run {path.name}: {damage}") from None
     try:

@@ -29,7 +29,7 @@ NO_OTHER_RUNS: dict[str, Any] = {
     "recall_tasks": [], "recall_length": 8, "recall_layers": 2, "recall_steps": 10, "recall_batch_size": 2,
     "recall_rates": {}, "recall_rates_tried": [], "growth_dims": [], "growth_rates": {},
 }  # fmt: skip
-SMALL = {"test_windows": 2, "task": "causal", "steps": 1}
+SMALL = {"task": "causal", "steps": 1}
 PARAMETERS = read(study.Parameters, {**LANGUAGE_MODEL, **ROWS, **NO_FACTORS, **NO_SEARCH, **NO_OTHER_RUNS, **SMALL})
 
 
@@ -139,7 +139,7 @@ def test_a_run_is_measured_on_the_test_text_and_a_diverged_one_is_infinite(tmp_p
     assert fine.test != fine.validation
 
     class Diverging:
-        def get(self, config: object) -> object:
+        def get(self, config: object, **_: object) -> object:
             return SimpleNamespace(record={"status": "diverged", "steps": 1})
 
     (lost,) = results.measure(parameters, cast(RunStore, Diverging()))

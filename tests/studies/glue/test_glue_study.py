@@ -195,7 +195,7 @@ def test_tasks_without_data_are_left_out_with_the_reason(monkeypatch: pytest.Mon
 @pytest.mark.slow
 def test_a_row_whose_encoder_diverged_has_no_score() -> None:
     class Store:
-        def get(self, config: Any) -> Run:
+        def get(self, config: Any, **_: object) -> Run:
             if config.start_from is None:
                 return cast(Run, SimpleNamespace(record={"status": "diverged"}))
             raise RunFailed("run masked: diverged after 3 steps")

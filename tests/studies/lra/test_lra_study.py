@@ -14,7 +14,7 @@ from transnormer_lib.data.faults import DataUnavailable
 from transnormer_lib.studies.lra import published, recipes
 from transnormer_lib.studies.lra import results as found
 from transnormer_lib.studies.lra import runs as study
-from transnormer_lib.studies.lra.results import Results, TestedRun
+from transnormer_lib.studies.lra.results import Results, ScoredRun
 from transnormer_lib.training.config import RunConfig
 from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.stored_run import Run
@@ -46,12 +46,12 @@ WHOLE = replace(PARAMETERS, tasks=published.TASKS, architectures=tuple(published
 ATTENTION = {"attention", "attention_options"}
 
 
-def fake(task: str, row: str, scores: list[float]) -> list[TestedRun]:
+def fake(task: str, row: str, scores: list[float]) -> list[ScoredRun]:
     run = cast(Run, SimpleNamespace(record={"parameters": 7}))
-    return [TestedRun(row, seed, score, run, task, score) for seed, score in enumerate(scores)]
+    return [ScoredRun(row, seed, score, run, task, score) for seed, score in enumerate(scores)]
 
 
-def results(*measured: list[TestedRun], absent: dict[str, str] | None = None) -> Results:
+def results(*measured: list[ScoredRun], absent: dict[str, str] | None = None) -> Results:
     return Results(tuple(m for part in measured for m in part), absent or {})
 
 
@@ -162,7 +162,7 @@ def test_a_task_without_data_is_left_out_and_its_reason_kept(monkeypatch: pytest
 
 def test_a_diverged_run_is_below_every_score_and_counted() -> None:
     class Diverging:
-        def get(self, config: object) -> object:
+        def get(self, config: object, **_: object) -> object:
             return SimpleNamespace(record={"status": "diverged", "parameters": 7})
 
     lost = found.measure(PARAMETERS, cast(RunStore, Diverging()))

@@ -61,7 +61,7 @@ def measure(parameters: Parameters, store: RunStore) -> list[MeasuredAttention]:
 def mixture_bits(parameters: Parameters, store: RunStore) -> dict[str, list[float]]:
     """Table 3: the validation loss of each mixture in bits per token, in the order of the seeds."""
     measured = [
-        Measured(row, seed, final_bits(run := store.get(config)), run)
+        Measured(row, seed, final_bits(run := store.get(config, weights=False)), run)
         for row, seed, config in search(parameters).judged()
         if row in parameters.mixtures
     ]

@@ -69,7 +69,7 @@ def measure(parameters: GrowthParameters, store: RunStore) -> Losses:
     found: dict[int, dict[str, list[float]]] = {}
     for dim, search in searches(parameters).items():
         for name, _, config in search.judged():
-            found.setdefault(dim, {}).setdefault(name, []).append(final_bits(store.get(config)))
+            found.setdefault(dim, {}).setdefault(name, []).append(final_bits(store.get(config, weights=False)))
     return found
 
 

@@ -103,7 +103,7 @@ def measure(parameters: RecallParameters, store: RunStore) -> Accuracies:
     found: dict[str, dict[str, list[float]]] = {}
     for task, search in searches(parameters).items():
         for name, _, config in search.judged():
-            record = store.get(config).record
+            record = store.get(config, weights=False).record
             accuracy = record["validation"][-1]["accuracy"] if record["status"] == "finished" else 0.0
             found.setdefault(task, {}).setdefault(name, []).append(accuracy)
     return found

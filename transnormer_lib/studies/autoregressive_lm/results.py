@@ -13,10 +13,9 @@ from transnormer_lib.data.ngrams import ngram_baselines
 from transnormer_lib.data.text import TextCorpus
 from transnormer_lib.studies.autoregressive_lm.published import PERPLEXITY, PUBLISHED, table_4
 from transnormer_lib.studies.autoregressive_lm.runs import Parameters, search
-from transnormer_lib.studies.common import language_models, row_losses
+from transnormer_lib.studies.common import row_losses
 from transnormer_lib.studies.common.language_models import Floor, final_bits
 from transnormer_lib.studies.common.measured import Measured, by_row
-from transnormer_lib.training.evaluation import evaluate
 from transnormer_lib.training.store import RunStore
 
 
@@ -29,13 +28,11 @@ class MeasuredDecoder(Measured):
 
 def measure(parameters: Parameters, store: RunStore) -> list[MeasuredDecoder]:
     """Train or load every run and measure it on the test split too, on which nothing was chosen."""
-    corpus = language_models.corpus(parameters)
     measured = []
     for row, seed, config in search(parameters).judged():
-        run, test = store.get(config), math.inf
-        if run.record["status"] == "finished":
-            model, cpu, windows = run.model(), torch.device("cpu"), parameters.test_windows
-            test = evaluate(model, config, corpus, cpu, split="test", windows=windows)["bits_per_token"]
+        run = store.get(config, weights=False)
+        done = run.record["status"] == "finished"
+        test = run.record["at_end"]["test"]["bits_per_token"] if done else math.inf
         measured.append(MeasuredDecoder(row, seed, final_bits(run), run, test))
     return measured
 

@@ -17,8 +17,6 @@ from transnormer_lib.training.config import RunConfig
 class Parameters(recall.RecallParameters, growth.GrowthParameters):
     """The notebook's parameters that decide what is trained and measured."""
 
-    test_windows: int  # sequences of the test text on which the loss is measured
-
 
 def models(parameters: Parameters) -> dict[str, ModelConfig]:
     """The rows: published architectures and matched controls in the ``paper`` recipe, those as released, the pairs."""

@@ -59,11 +59,11 @@ def load(data: DataConfig) -> "TaskData | Absent":
 
 def train(config: RunConfig, store: RunStore) -> "Run | Absent":
     """Train or load the run. ``Absent`` if its data, a split measured at its end, or the data of the run it starts from
-    are missing.
+    are missing. What is read is the record, so that a run without weights will do.
 
     Raises ``RunFailed`` if the run it starts from diverged or stopped; a study counts such a run as lost.
     """
     try:
-        return store.get(config)
+        return store.get(config, weights=False)
     except DataUnavailable as problem:
         return Absent(str(problem))

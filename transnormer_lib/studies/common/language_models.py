@@ -54,7 +54,7 @@ class LanguageModelParameters:
     warmup: int  # steps of warm-up
     clip_norm: float  # largest norm of the gradient; 0: no limit
     dropout: float  # of embeddings and residual branches
-    validation_windows: int  # held-out sequences on which the loss is measured
+    validation_windows: int  # held-out sequences on which the loss is measured; decoders: of the test text too
     bands: tuple[tuple[float, float, float], ...]  # step, lowest and highest training loss (nats) expected there
 
 
@@ -130,6 +130,7 @@ def run(label: str, config: ModelConfig, seed: int, parameters: LanguageModelPar
         accumulate=parameters.accumulate,
         precision=parameters.precision,
         validation_windows=parameters.validation_windows,
+        measured_at_end=("test",) if parameters.task == "causal" else (),
         bands=tuple(Band(int(step), low, high) for step, low, high in parameters.bands if step <= parameters.steps),
     )
     return replace(whole, **fields) if fields else whole

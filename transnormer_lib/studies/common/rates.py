@@ -125,7 +125,7 @@ def lowest(search: Mapping[float, Sequence[Run]], score: Callable[[Run], float] 
 def _scored(search: Search, config: RunConfig, store: RunStore) -> float:
     """The score of a run of the search; infinite where the run that it starts from failed."""
     try:
-        return search.score(store.get(config))
+        return search.score(store.get(config, weights=False))
     except RunFailed:
         return math.inf
 

@@ -20,7 +20,7 @@ from transnormer_lib.training.store import RunStore
 
 
 @dataclass(frozen=True)
-class TestedRun(Measured):
+class ScoredRun(Measured):
     """One run; ``validation`` and ``test`` are accuracies in percent, minus infinity where it diverged."""
 
     task: str
@@ -31,7 +31,7 @@ class TestedRun(Measured):
 class Results:
     """What was measured, and the tasks that could not be, each with its reason."""
 
-    measured: tuple[TestedRun, ...]
+    measured: tuple[ScoredRun, ...]
     absent: Mapping[str, str]
 
     def tasks(self) -> list[str]:
@@ -87,11 +87,11 @@ def measure(parameters: Parameters, store: RunStore) -> Results:
     measured = []
     for (task, row, seed), config in zip(places(parameters), runs(parameters), strict=True):
         if task not in absent:
-            made = store.get(config)
+            made = store.get(config, weights=False)
             done = made.record["status"] == "finished"
             validation = 100.0 * made.validation["accuracy"] if done else -math.inf
             test = 100.0 * made.record["at_end"]["test"]["accuracy"] if done else -math.inf
-            measured.append(TestedRun(row, seed, validation, made, task, test))
+            measured.append(ScoredRun(row, seed, validation, made, task, test))
     return Results(tuple(measured), absent)
 
 

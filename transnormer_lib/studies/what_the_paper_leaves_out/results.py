@@ -44,7 +44,7 @@ def measure(parameters: Parameters, store: RunStore) -> dict[str, Trained]:
     bits: dict[str, list[float]] = {}
     configs = runs(parameters)
     for (row, _), config in zip(language_models.grid(rows(parameters), parameters.seeds), configs, strict=True):
-        bits.setdefault(row, []).append(language_models.final_bits(store.get(config)))
+        bits.setdefault(row, []).append(language_models.final_bits(store.get(config, weights=False)))
     found = {}
     for name, pair in chosen(parameters).items():
         found[name] = Trained(name, *pair, {row: bits[row] for row in pair})

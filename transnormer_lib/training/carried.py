@@ -1,0 +1,55 @@
+"""Records of runs in one file, to be carried to another machine: ``transnormer runs export`` and ``runs import``.
+
+The weights stay behind. What a study reads from records alone (losses, scores, curves) is then there without training;
+what needs a model trains it.
+"""
+
+import gzip
+import json
+import shutil
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from transnormer_lib import sums
+from transnormer_lib.files import write_bytes
+from transnormer_lib.strict import from_plain
+from transnormer_lib.training.config import RunConfig
+from transnormer_lib.training.identity import run_id
+from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.stored_run import Run, write_record
+
+
+def write(runs: Iterable[Run], path: Path) -> int:
+    """Write configs and records of these runs, gzipped JSON by name; returns how many. Equal runs give equal bytes."""
+    found = {run.path.name: {"config": asdict(run.config), "record": run.record} for run in runs}
+    text = json.dumps(found, indent=1, sort_keys=True)
+    write_bytes(path, gzip.compress(text.encode(), mtime=0))
+    return len(found)
+
+
+def read(path: Path, store: RunStore) -> tuple[int, int]:
+    """Add the runs of a file of :func:`write` to the store: (how many are new, how many it had).
+
+    Raises ValueError for another file, and for a run whose config and data do not give its name, before any is added.
+    """
+    try:
+        content = json.loads(gzip.decompress(path.read_bytes()))
+        runs = {name: (from_plain(RunConfig, run["config"]), run["record"]) for name, run in content.items()}
+        for name, (config, record) in runs.items():
+            if (own := run_id(config, record["data"], record["arithmetic"])) != name:
+                raise ValueError(f"run {name}: its config is that of {own}")
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as fault:
+        raise ValueError(f"file={str(path)!r}: holds no records of runs: {fault}") from None
+    new = 0
+    for name, (config, record) in runs.items():
+        if (store.root / name).exists():
+            continue
+        made = store.root / f".import-{name}"
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir(parents=True)
+        write_record(config, record, made)
+        sums.seal(made)
+        made.replace(store.root / name)
+        new += 1
+    return new, len(runs) - new
