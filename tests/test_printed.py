@@ -57,6 +57,7 @@ REFUSED = {"transnormer data fetch": "is not on this machine and HF_HUB_OFFLINE 
 ON_A_CLUSTER = ("transnormer sweep --preset paper --only 07 --processes 8 -- --executor slurm --jobs 50",)
 OF_CI = ("make report", "make test", "make oracles")  # .ci/run calls them itself
 ON_OWN_TEXT = ("transnormer runs", "transnormer train my_run.yaml")
+CARRY = [line for line in COMMANDS if line.startswith(("transnormer runs export", "transnormer runs import"))]
 TO_THE_END = [
     line
     for line in COMMANDS
@@ -91,10 +92,18 @@ def test_a_printed_block_of_python_runs(block: str, a_strangers_folder: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("transnormer runs")])
+@pytest.mark.parametrize(
+    "command", [line for line in COMMANDS if line.startswith("transnormer runs") and "my-" in line]
+)
 def test_a_printed_command_on_ones_own_run_works(command: str, a_strangers_folder: Path) -> None:
     shown = _run(a_strangers_folder, [sys.executable, "-m", "transnormer_lib.cli", *shlex.split(command)[1:]])
     assert "my-text" in shown or "Once upon" in shown
+
+
+@pytest.mark.slow
+def test_printed_records_go_to_a_file_and_come_back(a_strangers_folder: Path) -> None:
+    shown = [_run(a_strangers_folder, _here(command)) for command in CARRY]
+    assert ["records of" in shown[0], "records added" in shown[1]] == [True, True]
 
 
 def _here(command: str) -> list[str]:

@@ -274,22 +274,28 @@ def _runs(options: argparse.Namespace) -> int:
 def _carry(options: argparse.Namespace) -> int:
     """Export the records of a preset's stored runs, or import those of a file."""
     project, _, notebooks = _chosen(options)
+    from transnormer_lib.report.plan import StoredRuns
     from transnormer_lib.report.train import runs_of
     from transnormer_lib.training import carried
     from transnormer_lib.training.store import RunStore
+    from transnormer_lib.training.stored_run import RunDamaged, read_run
 
     store, file = RunStore(options.store), Path(options.name)
-    if options.what == "export":
-        configs = [config for notebook in notebooks for config in runs_of(project, options.preset, notebook)]
-        found = {run.path.name: run for config in configs if (run := store.find(config))}
-        print(f"runs: {carried.write(found.values(), file)} records of {len(configs)} runs in {file}")
-        return 0
     try:
-        new, known = carried.read(file, store)
+        if options.what == "import":
+            new, known = carried.read(file, store)
+            print(f"runs: {new} records added to {store.root}, {known} were there")
+            return 0
+        stored = StoredRuns(store.root)
+        configs = [config for notebook in notebooks for config in runs_of(project, options.preset, notebook)]
+        written = carried.write([read_run(found[0]) for config in configs if (found := stored.find(config))], file)
+        print(f"runs: {written} records of {len({config.name for config in configs})} runs in {file}")
+        return 0
+    except RunDamaged as damage:
+        print(f"transnormer: {damage}", file=sys.stderr)
+        return 1
     except ValueError as mistake:
         raise _mistake(str(mistake)) from mistake
-    print(f"runs: {new} records added to {store.root}, {known} were there")
-    return 0
 
 
 def _mistake(line: str) -> ValueError:

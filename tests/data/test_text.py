@@ -132,7 +132,7 @@ def test_a_corpus_is_loaded_once_and_cannot_be_written_to() -> None:
     ("name", "vocabulary", "message"),
     [
         ("wikitext", "bytes", "corpus='wikitext': must be 'wikipedia'"),
-        ("wikipedia", "words", "vocabulary='words': must be 'bytes', or 'bpe-N'"),
+        ("wikipedia", "words", "vocabulary='words': must be 'bytes', 'bpe-N' with N"),
     ],
 )
 def test_unknown_names_are_refused(name: str, vocabulary: str, message: str) -> None:

@@ -87,7 +87,7 @@ def test_the_size_is_known_from_the_name(words: Vocabulary) -> None:
 
 @pytest.mark.parametrize("name", ["", "byte", "bpe", "bpe-", "bpe-255", "bpe-0512", "bpe-1e3", "BPE-512"])
 def test_a_name_that_is_no_vocabulary_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=r"vocabulary='.*': must be 'bytes', or 'bpe-N'"):
+    with pytest.raises(ValueError, match=r"vocabulary='.*': must be 'bytes', 'bpe-N' with N"):
         vocabulary.vocabulary_size(name)
 
 

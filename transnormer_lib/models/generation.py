@@ -229,7 +229,8 @@ def _saved(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
+            # Cloned, since products of tensors that are not aligned to 64 bytes, as those of a file, round differently.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118  not a mapping
     except SafetensorError as error:
         raise ValueError(f"path={str(path)!r}: is no saved generation: {error}") from error
     if metadata.get("format") != _FORMAT:

@@ -150,23 +150,28 @@ def identity(chain: "Sequence[RunConfig]") -> str:
 class StoredRuns:
     """The complete runs of the store. They are found by the data that their records name; no data are read."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: Path | None = None) -> None:
         from transnormer_lib.training.store import default_root
 
         self._folders: dict[str, list[Path]] = defaultdict(list)  # by the name in the config
-        for path in default_root().glob("[!.]*/record.json"):
-            self._folders[path.parent.name.rpartition("-")[0]].append(path)
+        for path in (root or default_root()).glob("[!.]*/record.json"):
+            self._folders[path.parent.name.rpartition("-")[0]].append(path.parent)
 
-    def record(self, config: "RunConfig") -> dict[str, Any] | None:
-        """The record of this run from the present code; None if there is none."""
+    def find(self, config: "RunConfig") -> tuple[Path, dict[str, Any]] | None:
+        """The folder and the record of this run from the present code; None if there is none."""
         from transnormer_lib.training.identity import run_id
 
         sources = {run.data.source for run in config.chain()}
-        for path in self._folders.get(config.name, ()):
-            record: dict[str, Any] = json.loads(path.read_text())
-            if sources <= set(record["data"]) and path.parent.name == run_id(config, record["data"]):
-                return record
+        for folder in self._folders.get(config.name, ()):
+            record: dict[str, Any] = json.loads((folder / "record.json").read_text())
+            if sources <= set(record["data"]) and folder.name == run_id(config, record["data"]):
+                return folder, record
         return None
+
+    def record(self, config: "RunConfig") -> dict[str, Any] | None:
+        """The record of this run from the present code; None if there is none."""
+        found = self.find(config)
+        return None if found is None else found[1]
 
 
 def as_json(runs: Sequence[PlannedRun]) -> list[dict[str, Any]]:
