@@ -239,6 +239,11 @@ def test_each_run_that_the_store_lacks_is_trained_by_one_share_and_all_who_need_
     assert [[f"{notebook}:{number}" for notebook, number in share.runs] for share in cut.values()] == runs
     assert not any(share.after for share in cut.values())
     assert waiting == waits
+    lacking = sum(map(len, runs))
+    for cores in (1, 2, 9):
+        cut, _ = pipeline.shares(project, "quick", jobs, cores)
+        assert len(cut) == max(len(runs), min(cores, lacking))
+        assert sum(len(share.runs) for share in cut.values()) == lacking
 
 
 def test_a_run_without_data_keeps_no_other_from_being_trained_beforehand(

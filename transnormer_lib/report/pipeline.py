@@ -73,14 +73,16 @@ class _Lacking:
     start: str | None  # the store's name of the run that it starts from
 
 
-def shares(project: Project, preset_name: str, jobs: Sequence[Job]) -> tuple[dict[str, Share], dict[str, list[str]]]:
+def shares(
+    project: Project, preset_name: str, jobs: Sequence[Job], cores: int = 1
+) -> tuple[dict[str, Share], dict[str, list[str]]]:
     """The training runs that the store lacks, divided into shares, and the shares that each notebook waits for.
 
-    A run is in one share even if several notebooks need it, and its share comes after that of the run it starts from,
+    There is work for all ``cores``, even if one share could hold all runs. A run is in one share even if several notebooks need it, and its share comes after that of the run it starts from,
     so that no job occupies a core while it waits for another.
     """
     wanted = _missing(project, preset_name, jobs)
-    cut = _cut(wanted, project.preset(preset_name).runs_per_job)
+    cut = _cut(wanted, project.preset(preset_name).runs_per_job, cores)
     share_of = {place: name for name, share in cut.items() for place in share.runs}
     waits: dict[str, set[str]] = {job.notebook: set() for job in jobs}
     for run in wanted.values():
@@ -89,7 +91,7 @@ def shares(project: Project, preset_name: str, jobs: Sequence[Job]) -> tuple[dic
     return cut, {notebook: sorted(numbers, key=int) for notebook, numbers in waits.items()}
 
 
-def _cut(wanted: Mapping[str, _Lacking], runs_per_job: int) -> dict[str, Share]:
+def _cut(wanted: Mapping[str, _Lacking], runs_per_job: int, cores: int) -> dict[str, Share]:
     after: dict[str, str] = {}
     maker = {identity: identity for identity in wanted}  # a start that no notebook lists: the first run that needs it
     for identity, run in wanted.items():
@@ -103,7 +105,7 @@ def _cut(wanted: Mapping[str, _Lacking], runs_per_job: int) -> dict[str, Share]:
     found: dict[str, Share] = {}
     share_of: dict[str, str] = {}
     for level in sorted(levels):
-        count = ceil(len(levels[level]) / runs_per_job)
+        count = max(ceil(len(levels[level]) / runs_per_job), min(cores, len(levels[level])))
         for mine in (levels[level][number::count] for number in range(count)):
             name = str(len(found))
             waits = {share_of[after[run]] for run in mine if run in after}
@@ -186,7 +188,7 @@ def _snakemake(
     publish: Callable[[], object],
 ) -> int:
     out = project.report_dir(preset)
-    cut, waits = shares(project, preset, stale)
+    cut, waits = shares(project, preset, stale, cores)
     content = {
         "root": str(project.root),
         "preset": preset,
