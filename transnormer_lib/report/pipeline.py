@@ -78,8 +78,9 @@ def shares(
 ) -> tuple[dict[str, Share], dict[str, list[str]]]:
     """The training runs that the store lacks, divided into shares, and the shares that each notebook waits for.
 
-    There is work for all ``cores``, even if one share could hold all runs. A run is in one share even if several notebooks need it, and its share comes after that of the run it starts from,
-    so that no job occupies a core while it waits for another.
+    There is work for all ``cores``, even if one share could hold all runs. A run is in one share even if several
+    notebooks need it, and its share comes after that of the run it starts from, so that no job occupies a core while it
+    waits for another.
     """
     wanted = _missing(project, preset_name, jobs)
     cut = _cut(wanted, project.preset(preset_name).runs_per_job, cores)
