@@ -200,7 +200,9 @@ def as_text(runs: Sequence[PlannedRun], device: Device, preset: str) -> str:
         f"{preset}: {len(own)} runs, {sum(r.flops for r in own):.3g} FLOPs, {sum(r.hours for r in own):.3g} hours; "
         f"the store lacks {len(lacking)}, {sum(r.hours for r in lacking):.3g} hours"
     )
-    lines.append("tokens, FLOPs: upper limits, with every sequence at full length")
+    lines.append(
+        "tokens, FLOPs: upper limits, with every sequence at full length; of a passage in windows, one of them"
+    )
     lines.append(
         f"hours: FLOPs over {UTILISATION:.0%} of {device.rate / 1e9:,.0f} GFLOP/s, measured on {device.name}; "
         "one run after the other; may be wrong by a factor of two"
