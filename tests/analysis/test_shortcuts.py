@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from transnormer_lib.analysis.shortcuts import shortcuts
-from transnormer_lib.data.examples import from_sequences
+from transnormer_lib.data.examples import from_groups, from_sequences
+from transnormer_lib.data.sequences import encoded
+from transnormer_lib.data.task_kinds import SpanRows
 from transnormer_lib.data.tasks import TaskData, load_task
+from transnormer_lib.data.vocabulary import ByteVocabulary
 
 
 def task(sequences: list, labels: list[int], pairs: bool = False) -> TaskData:
@@ -41,6 +44,26 @@ def test_a_label_that_the_order_tells_is_not_found() -> None:
     sequences = [s for _ in range(200) for s in ([1, 2, 3], [3, 2, 1])]
     scores = shortcuts(task(sequences, [0, 1] * 200))
     assert scores.bag_of_tokens == {"accuracy": 0.5, "matthews": 0.0}
+
+
+def test_a_candidate_that_holds_the_token_of_the_text_is_found_only_where_candidates_differ_in_it() -> None:
+    marked = [[[1, 5] if place == label else [1, 6] for place in range(2 + label)] for label in LABELS]
+    made = from_groups([[np.array(s) for s in group] for group in marked], np.array(LABELS), 10)
+    splits = {"train": made, "validation": made}
+    found = TaskData("x", "x", True, "embedded", False, 3, 10, 9, 9, splits, ("accuracy",), "0", kind="choice")
+    scores = shortcuts(found)
+    assert scores.bag_of_tokens["accuracy"] == 1.0
+    assert scores.most_common["accuracy"] == max(np.bincount(LABELS)) / len(LABELS)
+
+
+def test_of_a_passage_the_first_sentence_and_the_one_most_like_the_question_answer() -> None:
+    rows = SpanRows(["谁爱读书？"], ["天下雨。小明爱读书。"], [[(4, "小明爱读书")]])
+    made = encoded(rows, ByteVocabulary(), 90, joined=False)
+    splits = {"train": made, "validation": made}
+    metrics = ("score", "exact_match", "f1")
+    found = TaskData("x", "x", True, "embedded", False, 2, 258, 257, 90, splits, metrics, "0", kind="span")
+    scores = shortcuts(found)
+    assert (scores.most_common["score"], scores.bag_of_tokens["score"]) == (0.0, 1.0)
 
 
 def test_of_many_twins_both_labels_are_fitted() -> None:

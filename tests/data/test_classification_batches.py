@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transnormer_lib.data.classification_batches import ExampleBatches, Padding, evaluation_batches
-from transnormer_lib.data.examples import Examples, from_sequences
+from transnormer_lib.data.examples import Examples, from_groups, from_sequences
 
 PAD = Padding(0)
 seeds = st.integers(0, 2**40)
@@ -20,10 +20,15 @@ sizes = st.integers(1, 9)
 
 @st.composite
 def tasks(draw: st.DrawFn) -> Examples:
-    """Examples of one to seven singles or pairs; a token says whose it is, and the pad's id is a token too."""
-    n, pairs = draw(st.integers(1, 7)), draw(st.booleans())
-    lengths = draw(st.lists(st.integers(1, 150), min_size=n * (1 + pairs), max_size=n * (1 + pairs)))
-    return from_sequences([np.full(length, i) for i, length in enumerate(lengths)], range(n), 256)
+    """One to seven singles, pairs or groups; a token says whose it is, and the pad's id is a token too."""
+    n, kind = draw(st.integers(1, 7)), draw(st.sampled_from(["single", "pair", "group"]))
+    sizes = draw(st.lists(st.integers(1, 4), min_size=n, max_size=n)) if kind == "group" else [1 + (kind == "pair")] * n
+    lengths = draw(st.lists(st.integers(1, 150), min_size=sum(sizes), max_size=sum(sizes)))
+    sequences = [np.full(length, i) for i, length in enumerate(lengths)]
+    if kind != "group":
+        return from_sequences(sequences, range(n), 256)
+    ends = np.cumsum(sizes).tolist()
+    return from_groups([sequences[a - size : a] for a, size in zip(ends, sizes, strict=True)], np.arange(n), 256)
 
 
 def rows(batch: dict[str, torch.Tensor]) -> list[tuple[int, list[list[int]]]]:
@@ -31,15 +36,14 @@ def rows(batch: dict[str, torch.Tensor]) -> list[tuple[int, list[list[int]]]]:
     ids, mask = batch["input_ids"], batch["key_padding_mask"]
     shape = (len(ids), -1, ids.shape[-1])
     return [
-        (int(label), [sequence[~padding].tolist() for sequence, padding in zip(of, masks, strict=True)])
+        (int(label), [s[~padding].tolist() for s, padding in zip(of, masks, strict=True) if not padding.all()])
         for label, of, masks in zip(batch["targets"], ids.reshape(shape), mask.reshape(shape), strict=True)
     ]
 
 
 def expected(examples: Examples) -> list[tuple[int, list[list[int]]]]:
-    per = 1 + examples.pairs
     return [
-        (int(label), [examples.sequence(per * i + j).tolist() for j in range(per)])
+        (int(label), [examples.sequence(row).tolist() for row in examples.sequences_of(np.array([i])).tolist()])
         for i, label in enumerate(examples.labels)
     ]
 
@@ -58,7 +62,10 @@ def test_shapes_types_and_padding(examples: Examples, batch_size: int, seed: int
     assert batch.keys() == {"input_ids", "key_padding_mask", "targets"}
     assert [values.dtype for values in batch.values()] == [torch.int64, torch.bool, torch.int64]
     ids, mask = batch["input_ids"], batch["key_padding_mask"]
-    assert ids.shape[:-1] == ((batch_size, 2) if examples.pairs else (batch_size,))
+    if examples.groups is None:
+        assert ids.shape[:-1] == ((batch_size, 2) if examples.pairs else (batch_size,))
+    else:
+        assert ids.shape[:-1] == (batch_size, int((~mask).any(-1).sum(-1).max()))
     assert mask.shape == ids.shape
     longest = int((~mask).sum(-1).max())
     assert ids.shape[-1] % multiple == 0

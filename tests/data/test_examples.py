@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transnormer_lib.data import cache, examples
-from transnormer_lib.data.examples import Examples, from_rows, from_sequences, narrowest, stored
+from transnormer_lib.data.examples import (
+    Examples,
+    Passages,
+    from_groups,
+    from_rows,
+    from_sequences,
+    narrowest,
+    stored,
+)
 
 ragged = st.lists(st.lists(st.integers(0, 300), min_size=1, max_size=20), min_size=1, max_size=12)
 
@@ -23,11 +31,10 @@ def examples_of(lists: list[list[int]], vocab_size: int = 301) -> Examples:
 
 
 def equal(one: Examples, other: Examples) -> bool:
-    return all(
-        np.array_equal(getattr(one, name), getattr(other, name))
-        and getattr(one, name).dtype == getattr(other, name).dtype
-        for name in ("tokens", "offsets", "labels")
-    )
+    ours, theirs = examples._arrays(one), examples._arrays(other)
+    same = all(np.array_equal(ours[name], theirs[name]) and ours[name].dtype == theirs[name].dtype for name in ours)
+    texts = [of.passages and of.passages.texts for of in (one, other)]
+    return ours.keys() == theirs.keys() and same and texts[0] == texts[1]
 
 
 @given(lists=ragged)
@@ -43,6 +50,16 @@ def test_a_pair_is_two_neighbouring_sequences(lists: list[list[int]]) -> None:
     examples = from_sequences([np.array(items) for items in [*lists, *lists]], range(len(lists)), 301)
     assert examples.pairs
     assert len(examples) == len(lists)
+
+
+@given(groups=st.lists(ragged, min_size=1, max_size=5))
+def test_a_group_is_its_own_number_of_neighbouring_sequences(groups: list[list[list[int]]]) -> None:
+    made = from_groups([[np.array(s) for s in group] for group in groups], np.arange(len(groups)), 301)
+    order = np.arange(len(groups))[::-1]
+    assert (len(made), made.pairs) == (len(groups), False)
+    assert made.sizes.tolist() == [len(group) for group in groups]
+    back = [made.sequence(i).tolist() for i in made.sequences_of(order)]
+    assert back == [sequence for group in reversed(groups) for sequence in group]
 
 
 @given(n=st.integers(1, 5), length=st.integers(1, 9))
@@ -77,6 +94,36 @@ def test_the_arrays_cannot_be_written_to() -> None:
 def test_arrays_that_do_not_fit_are_refused(offsets: list[int], labels: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         Examples(np.arange(3, dtype=np.uint8), np.array(offsets), np.array(labels, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ([0, 1], "groups: must run from 0 to the 2 sequences, for 2 labels"),
+        ([0, 1, 3], "groups: must run from 0 to the 2 sequences, for 2 labels"),
+        ([0, 2, 2], "groups: example 1 has no sequence"),
+    ],
+    ids=["few", "beyond", "empty"],
+)
+def test_groups_that_do_not_fit_are_refused(groups: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Examples(np.arange(3, dtype=np.uint8), np.array([0, 2, 3]), np.array([0, 0]), np.array(groups))
+
+
+def test_passages_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="passages: must have a place and a mark for each of 3 tokens, and 1 texts"):
+        Examples(
+            np.arange(3, dtype=np.uint8), np.array([0, 3]), np.zeros(1, np.int64), np.array([0, 1]),
+            Passages(np.arange(2, dtype=np.int32), np.zeros(3, np.uint8), (("?", "甲", "甲"),)),
+        )  # fmt: skip
+
+
+def spans(first: int) -> Examples:
+    """Two questions about two passages, of which the first has two windows."""
+    made = from_groups([[np.array([first, 1]), np.array([2])], [np.array([3, 300])]], np.array([1, 0]), 301)
+    texts = (("?", "甲乙", "乙"), ("？", "丙", "丙", "甲"))
+    passages = Passages(np.array([-1, 0, 1, -1, 0], np.int32), np.array([0, 0, 3, 0, 3], np.uint8), texts)
+    return Examples(made.tokens, made.offsets, made.labels, made.groups, passages)
 
 
 class TestStored:
@@ -130,6 +177,31 @@ class TestStored:
         again, same = stored("x", "1", self.parts)
         assert equal(kept, again)
         assert digest == same
+
+    @pytest.mark.parametrize("name", ["groups.npy", "places.npy", "marks.npy", "texts.json"])
+    def test_spans_come_back_in_parts_and_a_harmed_file_of_theirs_is_made_again(self, name: str) -> None:
+        def parts() -> Iterator[Examples]:
+            return iter([spans(5), spans(6)])
+
+        first, digest = stored("x", "1", parts)
+        assert [first.sequence(i).tolist() for i in first.sequences_of(np.array([2]))] == [[6, 1], [2]]
+        assert first.labels.tolist() == [1, 0] * 2
+        assert equal(first, examples.joined([spans(5), spans(6)]))
+        assert equal(first, stored("x", "1", self.never)[0])
+        (path,) = cache.cache_dir().rglob(name)
+        path.write_bytes(path.read_bytes()[:-1])
+        again, same = stored("x", "1", parts)
+        assert equal(first, again)
+        assert digest == same
+
+    def test_other_texts_of_spans_have_another_digest(self) -> None:
+        one = spans(5)
+        assert one.passages is not None
+        texts = (("?", "甲乙", "甲"), one.passages.texts[1])
+        other = Examples(
+            one.tokens, one.offsets, one.labels, one.groups, Passages(one.passages.places, one.passages.marks, texts)
+        )
+        assert stored("x", "1", lambda: [one])[1] != stored("x", "2", lambda: [other])[1]
 
     def test_what_is_interrupted_leaves_nothing_that_counts(self) -> None:
         def interrupted() -> Iterator[Examples]:

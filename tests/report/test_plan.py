@@ -65,6 +65,18 @@ def test_every_row_of_tables_4_and_5_is_planned_at_its_published_size(
     assert {run.tokens for run in runs} == {tokens}
 
 
+def test_choices_are_planned_with_all_their_candidates_and_gaps_by_their_published_number() -> None:
+    runs = {run.run: run for run in plan(Project(ROOT), "paper", ["15_gau_model"], DEVICE)}
+    names = {
+        task: next(name for name in runs if name.startswith(f"{task}-gau-")) for task in ("c3", "chid", "cmrc2018")
+    }
+    assert runs[names["c3"]].tokens == -(-8 * 11_869 // 24) * 24 * 4 * 512
+    assert runs[names["chid"]].tokens == -(-3 * 577_000 // 32) * 32 * 10 * 512
+    assert runs[names["cmrc2018"]].tokens == -(-3 * 10_142 // 32) * 32 * 512
+    per_token = {task: runs[name].flops / runs[name].tokens for task, name in names.items()}
+    assert max(per_token.values()) < 1.02 * min(per_token.values())
+
+
 def test_every_cell_of_tables_5_and_6_is_planned() -> None:
     glue, arena_runs = (
         {run.run for run in plan(Project(ROOT), "paper", [notebook], DEVICE)} for notebook in ("06_glue", "07_lra")

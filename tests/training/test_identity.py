@@ -48,6 +48,11 @@ KEEPING = {
     "a new field of a model at its default": Edit(
         f"{LIBRARY}/models/config.py", '    init: Init = "fairseq"\n    another: int = 1', '    init: Init = "fairseq"'
     ),
+    "a new field of a head at its default": Edit(
+        f"{LIBRARY}/models/config.py",
+        '    kind: TaskKind = "label"\n    another: int = 1',
+        '    kind: TaskKind = "label"',
+    ),
     "evaluation": Edit(f"{TRAINING}/evaluation.py", "_LARGEST_BATCH = 16", "_LARGEST_BATCH = 32"),
     "recording": Edit(f"{TRAINING}/records.py", '"more": 1, "status": history', '"status": history'),
     "progress": Edit(f"{TRAINING}/store.py", 'unit="optimiser steps"', 'unit="step"'),

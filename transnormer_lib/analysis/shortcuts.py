@@ -3,8 +3,13 @@
 - ``most_common``: the most common label of the training split, always.
 - ``bag_of_tokens``: a logistic regression on how often each token occurs and on the length; it knows no order. Of a
   pair it sees both bags, their product and their difference, as the head of a classifier of pairs does.
+
+Of choices the first is the most common place of the right candidate, and the second scores each candidate with its text
+by a regression on whether it is right. Of spans there is nothing to fit: the first is the passage's first sentence, the
+second the sentence that has most of the question's different characters for its length.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +21,7 @@ from scipy.sparse import csr_matrix, hstack
 from transnormer_lib.data.examples import Examples
 from transnormer_lib.data.task_kinds import chosen_rows
 from transnormer_lib.data.tasks import TaskData
-from transnormer_lib.training.metrics import scores
+from transnormer_lib.training.metrics import scores, span_scores
 
 LARGEST_FIT = 5_000  # training examples
 
@@ -39,15 +44,41 @@ def shortcuts(task: TaskData, split: str = "validation") -> Shortcuts:
     if split not in task.splits:
         raise ValueError(f"split={split!r}: must be one of {', '.join(map(repr, task.splits))}")
     train, held_out = task.splits["train"], task.splits[split]
+    if task.kind == "span":
+        return _of_spans(held_out)
     common = np.bincount(train.labels).argmax()
     index = chosen_rows(len(train), LARGEST_FIT, "shortcuts")
     model = make_pipeline(MaxAbsScaler(), LogisticRegression(C=0.1, max_iter=1000))
-    model.fit(_bags(train, index, task.vocab_size), train.labels[index])
     bags = _bags(held_out, np.arange(len(held_out)), task.vocab_size)
+    if task.kind == "choice":
+        model.fit(_bags(train, index, task.vocab_size), _right(train.labels[index], train.sizes[index]))
+        scored = np.split(model.decision_function(bags), held_out.sizes.cumsum()[:-1])
+        predicted = np.array([of.argmax() for of in scored])
+    else:
+        model.fit(_bags(train, index, task.vocab_size), train.labels[index])
+        predicted = model.predict(bags)
     return Shortcuts(
         scores(task.metrics, np.full(len(held_out), common), held_out.labels),
-        scores(task.metrics, model.predict(bags), held_out.labels),
+        scores(task.metrics, predicted, held_out.labels),
     )
+
+
+def _right(labels: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """For every sequence of groups of these sizes, whether it is the right one."""
+    right = np.zeros(sizes.sum(), np.bool_)
+    right[sizes.cumsum() - sizes + labels] = True
+    return right
+
+
+def _of_spans(examples: Examples) -> Shortcuts:
+    assert examples.passages is not None  # a task of spans
+    first, alike, answers = [], [], []
+    for question, passage, *references in examples.passages.texts:
+        sentences = re.findall(r"[^。！？!?\n]+", passage) or [passage]
+        first.append(sentences[0])
+        alike.append(max(sentences, key=lambda of: len(set(of) & set(question)) / len(of) ** 0.5))
+        answers.append(references)
+    return Shortcuts(span_scores(first, answers), span_scores(alike, answers))
 
 
 def _bags(examples: Examples, index: NDArray[np.int64], vocab_size: int) -> Any:

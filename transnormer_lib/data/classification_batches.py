@@ -1,8 +1,11 @@
 """Batches of labelled sequences: endless for training, each example once for evaluation; padded, with their mask.
 
-A batch is, with B examples of N tokens (``[B, 2, N]`` if an example is a pair):
+A batch is, with B examples of N tokens (``[B, 2, N]`` if an example is a pair, ``[B, C, N]`` if it is a group; C is
+the largest group of the batch, and what a smaller one lacks is all padding):
 
 - ``input_ids`` [B, N] int64, ``key_padding_mask`` [B, N] bool, True on padding, ``targets`` [B] int64.
+- Of spans ``targets`` is [B, C, N]: the marks of the right span (``examples.Passages``). ``places`` [B, C, N] int64
+  has the character of the passage for each token, -1 outside it; ``examples`` [B] int64 the numbers of the examples.
 
 The mask follows from the lengths, never from token values: the original Long Range Arena harness treated every id 0 as
 padding, black pixels included. N is the longest sequence of the batch, rounded up to a multiple.
@@ -14,6 +17,7 @@ epoch visits the examples in a new random order; a batch that an epoch cannot fi
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,27 +61,43 @@ def evaluation_batches(
     if limit is not None:
         check_count("limit", limit)
     chosen = chosen_rows(len(examples), limit, "evaluation") if rows is None else rows
-    longest = examples.lengths.reshape(len(examples), -1).max(axis=1)  # [n]: of a pair, the longer sequence
+    longest = np.maximum.reduceat(examples.lengths, examples.sizes.cumsum() - examples.sizes)  # [n]: of its sequences
     chosen = chosen[np.argsort(-longest[chosen], kind="stable")]
     return (collate(examples, group, padding) for group in groups(chosen, batch_size))
 
 
 def collate(examples: Examples, index: NDArray[np.int64], padding: Padding) -> Batch:
     """The examples ``index`` [B] as one padded batch."""
-    rows = examples.sequences_of(index)
+    rows, sizes = examples.sequences_of(index), examples.sizes[index]
+    most = int(sizes.max())  # C
+    # Each sequence's row in the batch: its example's first row, and its number within the example.
+    slots = (np.arange(index.size) * most).repeat(sizes) + np.arange(rows.size) - (sizes.cumsum() - sizes).repeat(sizes)
     starts, ends = examples.offsets[rows], examples.offsets[rows + 1]
-    lengths = ends - starts
+    lengths = np.zeros(index.size * most, np.int64)
+    lengths[slots] = ends - starts
     width = -(-int(lengths.max()) // padding.multiple) * padding.multiple  # N
-    input_ids = np.full((rows.size, width), padding.pad_id, np.int64)
-    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        input_ids[row, : end - start] = examples.tokens[start:end]
+    grouped = examples.pairs or examples.groups is not None
+    shape = (index.size, most, width) if grouped else (index.size, width)
+
+    def padded(values: NDArray[Any], fill: int) -> torch.Tensor:
+        found = np.full((lengths.size, width), fill, np.int64)
+        for slot, start, end in zip(slots.tolist(), starts.tolist(), ends.tolist(), strict=True):
+            found[slot, : end - start] = values[start:end]
+        return torch.from_numpy(found.reshape(shape))
+
     mask = np.arange(width) >= lengths[:, None]
-    shape = (index.size, 2, width) if examples.pairs else (index.size, width)
-    return {
-        "input_ids": torch.from_numpy(input_ids.reshape(shape)),
+    batch = {
+        "input_ids": padded(examples.tokens, padding.pad_id),
         "key_padding_mask": torch.from_numpy(mask.reshape(shape)),
         "targets": torch.from_numpy(examples.labels[index].astype(np.int64)),
     }
+    if examples.passages is not None:
+        batch |= {
+            "targets": padded(examples.passages.marks, 0),
+            "places": padded(examples.passages.places, -1),
+            "examples": torch.from_numpy(index.copy()),
+        }
+    return batch
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,28 +20,55 @@ from numpy.typing import NDArray
 from transnormer_lib.data import cache
 from transnormer_lib.files import replacing, write_text
 
+START, END = 1, 2  # bits of ``Passages.marks``
+
+
+@dataclass(frozen=True)
+class Passages:
+    """The spans of n examples and what they are spans of; an example's sequences are windows of one passage."""
+
+    places: NDArray[np.int32]  # [T]: the character of the passage that a token is part of; -1 outside it
+    marks: NDArray[np.uint8]  # [T]: START, END or their sum where the right span starts and ends, else 0
+    texts: tuple[tuple[str, ...], ...]  # [n]: the question, the passage, its reference answers
+
 
 @dataclass(frozen=True)
 class Examples:
-    """n labelled sequences, or n labelled pairs of sequences.
+    """n labelled sequences, n labelled pairs of sequences, or n labelled groups of them.
 
     The arrays are read-only. Raises ValueError if they do not fit together, or if a sequence is empty.
     """
 
     tokens: NDArray[Any]  # all sequences, concatenated; the narrowest integers that hold the vocabulary
     offsets: NDArray[np.int64]  # [S + 1]; sequence i is tokens[offsets[i]:offsets[i + 1]]; S = n, for pairs S = 2n
-    labels: NDArray[np.int64]  # [n]
+    labels: NDArray[np.int64]  # [n]; of spans the first marked window
+    groups: NDArray[np.int64] | None = None  # [n + 1]; example i is the sequences groups[i] to groups[i + 1] - 1
+    passages: Passages | None = None  # of spans
 
     def __post_init__(self) -> None:
         sequences, n = self.offsets.size - 1, self.labels.size
-        if n < 1 or sequences not in (n, 2 * n):
+        if self.groups is not None:
+            if n < 1 or self.groups.size != n + 1 or self.groups[0] != 0 or self.groups[-1] != sequences:
+                raise ValueError(f"groups: must run from 0 to the {sequences} sequences, for {n} labels")
+            if (np.diff(self.groups) < 1).any():
+                raise ValueError(f"groups: example {np.diff(self.groups).argmin()} has no sequence")
+        elif n < 1 or sequences not in (n, 2 * n):
             raise ValueError(f"offsets: mark {sequences} sequences for {n} labels; must be one or two for each label")
+        if self.passages is not None:
+            sizes = self.passages.places.size, self.passages.marks.size, len(self.passages.texts)
+            if sizes != (self.tokens.size, self.tokens.size, n):
+                raise ValueError(
+                    f"passages: must have a place and a mark for each of {self.tokens.size} tokens, and {n} texts"
+                )
         if self.offsets[0] != 0 or self.offsets[-1] != self.tokens.size:
             raise ValueError(f"offsets: must run from 0 to the {self.tokens.size} tokens")
         empty = np.flatnonzero(np.diff(self.offsets) < 1)
         if empty.size:
-            raise ValueError(f"offsets: sequence {empty[0]} of example {empty[0] * n // sequences} has no token")
-        for array in (self.tokens, self.offsets, self.labels):
+            example = empty[0] * n // sequences
+            if self.groups is not None:
+                example = np.searchsorted(self.groups, empty[0], side="right") - 1
+            raise ValueError(f"offsets: sequence {empty[0]} of example {example} has no token")
+        for array in _arrays(self).values():
             array.flags.writeable = False
 
     def __len__(self) -> int:
@@ -50,7 +77,12 @@ class Examples:
     @property
     def pairs(self) -> bool:
         """Whether an example is a pair: sequences 2i and 2i + 1."""
-        return self.offsets.size - 1 != self.labels.size
+        return self.groups is None and self.offsets.size - 1 != self.labels.size
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """[n]: the number of sequences of each example."""
+        return np.full(len(self), 1 + self.pairs) if self.groups is None else np.diff(self.groups)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -58,7 +90,9 @@ class Examples:
         return np.diff(self.offsets)
 
     def sequences_of(self, index: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The indices of the sequences of the examples ``index`` [n]: [n], for pairs [2n]."""
+        """The indices of the sequences of the examples ``index`` [n]: [n], for pairs [2n], for groups their sum."""
+        if self.groups is not None:
+            return np.concatenate([np.arange(self.groups[i], self.groups[i + 1]) for i in index.tolist()])
         return (2 * index[:, None] + np.arange(2)).reshape(-1) if self.pairs else index
 
     def sequence(self, index: int) -> NDArray[Any]:
@@ -71,6 +105,15 @@ def from_sequences(sequences: Sequence[NDArray[Any]], labels: Iterable[int], voc
     dtype = narrowest(vocab_size)
     tokens = np.concatenate([np.empty(0, dtype), *(np.asarray(sequence, dtype) for sequence in sequences)])
     return Examples(tokens, lengths.cumsum(), np.array(list(labels), np.int64))
+
+
+def from_groups(groups: Sequence[Sequence[NDArray[Any]]], labels: NDArray[np.int64], vocab_size: int) -> Examples:
+    """Examples of these groups of sequences."""
+    flat = from_sequences(
+        [sequence for group in groups for sequence in group], range(sum(map(len, groups))), vocab_size
+    )
+    sizes = np.array([0, *map(len, groups)], np.int64)
+    return Examples(flat.tokens, flat.offsets, labels, sizes.cumsum())
 
 
 def from_rows(rows: NDArray[Any], labels: NDArray[Any], vocab_size: int) -> Examples:
@@ -124,32 +167,73 @@ def _lock(folder: Path) -> AbstractContextManager[object] | None:
         return None
 
 
+class _Rest(NamedTuple):
+    """A part without its tokens."""
+
+    lengths: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    sizes: NDArray[np.int64] | None  # of groups
+    passages: Passages | None
+
+
+def _rest(part: Examples) -> _Rest:
+    return _Rest(part.lengths, part.labels, None if part.groups is None else part.sizes, part.passages)
+
+
+def _whole(tokens: NDArray[Any], rests: Sequence[_Rest]) -> Examples:
+    """The examples of all parts, whose tokens are ``tokens``."""
+    sizes = [rest.sizes for rest in rests if rest.sizes is not None]
+    passages = [rest.passages for rest in rests if rest.passages is not None]
+    places, marks = [one.places for one in passages], [one.marks for one in passages]
+    return Examples(
+        tokens,
+        np.concatenate([[0], *(rest.lengths for rest in rests)]).cumsum(),
+        np.concatenate([rest.labels for rest in rests]),
+        np.concatenate([[0], *sizes]).cumsum() if sizes else None,
+        Passages(np.concatenate(places), np.concatenate(marks), tuple(of for one in passages for of in one.texts))
+        if passages
+        else None,
+    )
+
+
+def _arrays(examples: Examples) -> dict[str, NDArray[Any]]:
+    """All arrays by the names of their files."""
+    arrays = {"tokens": examples.tokens, "offsets": examples.offsets, "labels": examples.labels}
+    if examples.groups is not None:
+        arrays["groups"] = examples.groups
+    if examples.passages is not None:
+        arrays |= {"places": examples.passages.places, "marks": examples.passages.marks}
+    return arrays
+
+
 def _write(folder: Path, parts: Iterator[Examples]) -> tuple[Examples, str]:
-    offsets: list[NDArray[np.int64]] = [np.zeros(1, np.int64)]
-    labels: list[NDArray[np.int64]] = []
-    last = 0
+    rests: list[_Rest] = []
     with replacing(folder / "tokens.bin") as partial:
         for part in parts:
             try:
                 _append(partial, part.tokens)
             except OSError:
-                before = [_read_back(partial, part.tokens.dtype, offsets, labels)] if labels else []
+                before = [_read_back(partial, part.tokens.dtype, rests)] if rests else []
                 raise _Unwritten(*before, part) from None
-            offsets.append(part.offsets[1:] + last)
-            labels.append(part.labels)
-            last, dtype = int(offsets[-1][-1]), part.tokens.dtype
-        if not labels:
+            rests.append(_rest(part))
+            dtype = part.tokens.dtype
+        if not rests:
             raise ValueError("parts: no examples were made")
     try:
-        for name, array in (("offsets", np.concatenate(offsets)), ("labels", np.concatenate(labels))):
+        whole = _whole(np.memmap(folder / "tokens.bin", dtype, "r"), rests)
+        arrays = _arrays(whole)
+        del arrays["tokens"]
+        for name, array in arrays.items():
             with replacing(folder / f"{name}.npy") as partial, partial.open("wb") as file:
                 np.save(file, array, allow_pickle=False)
-        whole = _mapped(folder, dtype.name)
+        if whole.passages is not None:
+            write_text(folder / "texts.json", json.dumps(whole.passages.texts))
         digest = _digest(whole)
-        write_text(folder / "content.json", json.dumps({"dtype": dtype.name, "digest": digest}))
+        about = {"dtype": dtype.name, "arrays": list(arrays), "digest": digest}
+        write_text(folder / "content.json", json.dumps(about))
         return whole, digest
     except OSError:
-        raise _Unwritten(_read_back(folder / "tokens.bin", dtype, offsets, labels)) from None
+        raise _Unwritten(_read_back(folder / "tokens.bin", dtype, rests)) from None
 
 
 def _append(path: Path, tokens: NDArray[Any]) -> None:
@@ -157,12 +241,9 @@ def _append(path: Path, tokens: NDArray[Any]) -> None:
         tokens.tofile(file)
 
 
-def _read_back(
-    path: Path, dtype: np.dtype[Any], offsets: list[NDArray[np.int64]], labels: list[NDArray[np.int64]]
-) -> Examples:
+def _read_back(path: Path, dtype: np.dtype[Any], rests: Sequence[_Rest]) -> Examples:
     """The examples whose tokens were written, in memory."""
-    tokens = np.fromfile(path, dtype, count=int(offsets[-1][-1]))
-    return Examples(tokens, np.concatenate(offsets), np.concatenate(labels))
+    return _whole(np.fromfile(path, dtype, count=sum(int(rest.lengths.sum()) for rest in rests)), rests)
 
 
 def _in_memory(parts: Iterable[Examples]) -> tuple[Examples, str]:
@@ -174,32 +255,34 @@ def _read(folder: Path) -> tuple[Examples, str] | None:
     """The content of the folder; None if it is incomplete or does not match its digest."""
     try:
         about = json.loads((folder / "content.json").read_bytes())
-        found = _mapped(folder, about["dtype"])
+        found = _mapped(folder, about["dtype"], about["arrays"])
         return (found, about["digest"]) if _digest(found) == about["digest"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _mapped(folder: Path, dtype: str) -> Examples:
+def _mapped(folder: Path, dtype: str, names: Sequence[str]) -> Examples:
+    arrays = {name: np.load(folder / f"{name}.npy") for name in names}
+    passages = None
+    if "places" in arrays:
+        texts = json.loads((folder / "texts.json").read_bytes())
+        passages = Passages(arrays["places"], arrays["marks"], tuple(map(tuple, texts)))
     tokens = np.memmap(folder / "tokens.bin", np.dtype(dtype), "r")
-    return Examples(tokens, np.load(folder / "offsets.npy"), np.load(folder / "labels.npy"))
+    return Examples(tokens, arrays["offsets"], arrays["labels"], arrays.get("groups"), passages)
 
 
 def joined(parts: list[Examples]) -> Examples:
     """The examples of all parts, in memory."""
     if not parts:
         raise ValueError("parts: no examples were made")
-    lengths = np.concatenate([part.lengths for part in parts])
-    return Examples(
-        np.concatenate([part.tokens for part in parts]),
-        np.concatenate([[0], lengths]).cumsum(),
-        np.concatenate([part.labels for part in parts]),
-    )
+    return _whole(np.concatenate([part.tokens for part in parts]), [_rest(part) for part in parts])
 
 
 def _digest(examples: Examples) -> str:
     digest = hashlib.sha256()
-    for array in (examples.tokens, examples.offsets, examples.labels):
+    for array in _arrays(examples).values():
         digest.update(f"{array.dtype.name} {array.size};".encode())
         digest.update(np.ascontiguousarray(array).data.cast("B"))
+    if examples.passages is not None:
+        digest.update(json.dumps(examples.passages.texts).encode())
     return digest.hexdigest()

@@ -268,7 +268,6 @@ _ALL = (
     _clue("iflytek", Column("sentence", "text"), labels=119),
     _clue("cluewsc2020", Column("text", "text"), Column("target", "nested"), labels=2),
     _clue("cmnli", Column("sentence1", "text"), Column("sentence2", "text"), labels=3),
-    # No task reads these three (``clue.ABSENT``).
     _clue("cmrc2018", Column("context", "text"), Column("question", "text"), Column("answers", "nested")),
     _clue("chid", Column("candidates", "nested"), Column("content", "nested"), Column("answers", "nested")),
     _clue(

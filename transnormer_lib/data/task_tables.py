@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from transnormer_lib.data import cache, hub, sources
 from transnormer_lib.data.examples import Examples
 from transnormer_lib.data.faults import DataFault
-from transnormer_lib.data.task_kinds import Read, SplitReader, TextRows, chosen_rows
+from transnormer_lib.data.task_kinds import Read, Rows, SplitReader, TextRows, chosen_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,10 +32,12 @@ def table_reader(
     columns: Sequence[str],
     code: str,
     *,
-    made_of: Callable[["pa.RecordBatch"], TextRows | Examples] = text_rows,
+    made_of: Callable[["pa.RecordBatch"], Rows | Examples] = text_rows,
+    labelled: bool = True,
     held_out: Callable[[int], NDArray[np.int64]] | None = None,
 ) -> Read:
-    """The reader of a task whose rows are ``columns`` and "label" of ``dataset``, one of ``hub.DATASETS``.
+    """The reader of a task whose rows are ``columns`` of ``dataset``, one of ``hub.DATASETS``, and "label" if it is
+    ``labelled``.
 
     ``made_of`` converts a piece of the table; ``code`` is the file that defines the task. ``held_out`` makes validation
     a tenth of train: it ranks the rows [total] from 0 on, the lowest ranks are held out, and rows of equal rank stay
@@ -48,15 +50,16 @@ def table_reader(
     def read(split: str, limit: int | None) -> SplitReader:
         from transnormer_lib.data import tables
 
+        read_columns = [*columns, "label"] if labelled else columns
         table = "train" if held_out and split == "validation" else split
         located = sources.locate(dataset, table)
         total, published = _count(dataset, located), hub.DATASETS[dataset].splits[table].rows
 
-        def parts() -> Iterator[TextRows | Examples]:
+        def parts() -> Iterator[Rows | Examples]:
             rows = np.arange(total) if held_out is None or split == "test" else _side(task, total, held_out, split)
             chosen = rows[chosen_rows(rows.size, limit, f"{task} {split}")]
             first = 0
-            for batch in sources.batches(dataset, table, [*columns, "label"], rows=ROWS):
+            for batch in sources.batches(dataset, table, read_columns, rows=ROWS):
                 start, end = np.searchsorted(chosen, [first, first + batch.num_rows])
                 if start < end:
                     yield made_of(batch.take(chosen[start:end] - first))

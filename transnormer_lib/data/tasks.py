@@ -4,24 +4,35 @@
 encoded once and kept in the cache folder; later it is a memory map. For batches see ``data.classification_batches``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from transnormer_lib.checks import check_choice, check_count
-from transnormer_lib.data import cache, clue, corpora, examples, glue, lra, reviews, sentences, sources, task_kinds
+from transnormer_lib.choices import TaskKind
+from transnormer_lib.data import (
+    cache,
+    clue,
+    corpora,
+    examples,
+    glue,
+    lra,
+    reviews,
+    sentences,
+    sequences,
+    sources,
+    task_kinds,
+)
 from transnormer_lib.data import vocabulary as vocabulary_module
 from transnormer_lib.data.examples import Examples
 from transnormer_lib.data.faults import DataUnavailable
-from transnormer_lib.data.task_kinds import SplitReader, TaskDefinition, TextRows
-from transnormer_lib.data.vocabulary import ByteVocabulary, Vocabulary, check_name
+from transnormer_lib.data.task_kinds import SplitReader, TaskDefinition
+from transnormer_lib.data.vocabulary import ByteVocabulary, Vocabulary, characters_of, check_name
 
 _ORDER = ("train", "validation", "validation_matched", "validation_mismatched", "test")
-_SEPARATOR = "\n"  # between the texts of a joined pair, and in place of an empty text
 _CORPUS_OF = {"gpt2-bpe": "wikitext-103"}  # the default corpus of a vocabulary: that of the model's pre-training
 _DEFINITIONS: Mapping[str, TaskDefinition] = {
     task.name: task for task in (*sentences.TASKS, *glue.TASKS, *lra.TASKS, reviews.TASK, *clue.TASKS)
@@ -37,13 +48,14 @@ class TaskData:
     stand_in: bool  # not a task of GLUE or the Long Range Arena, and never called one
     origin: str  # "embedded", "generated", "data root" or "Hub"
     pairs: bool  # an example is two sequences
-    classes: int
+    classes: int  # of choices: the most candidates; of spans: 2, start and end
     vocab_size: int  # ids 0 … vocab_size - 1, pad included
     pad_id: int
     length: int  # of the longest sequence, in tokens, after cutting
     splits: Mapping[str, Examples]  # "train" and "validation"; if they exist "test", and MNLI's two
-    metrics: tuple[str, ...]  # of "accuracy", "f1", "matthews"; the first decides
-    fingerprint: str  # sha256, hex, over all of the above but the origin
+    metrics: tuple[str, ...]  # of ``training.metrics``; the first decides
+    fingerprint: str  # sha256, hex, over all of the above but the origin, and over the kind
+    kind: TaskKind = "label"
     absent: Mapping[str, str] = field(default_factory=dict)  # splits missing on this machine, and why
     notes: tuple[str, ...] = ()  # what differs from the published data: "sample: train 8,999 of 392,702 rows"
 
@@ -85,19 +97,23 @@ def load_task(
     """
     definition = task_definition(name)
     splits = sorted({*definition.splits, *definition.aliases}, key=_ORDER.index)
+    if limit and definition.train_examples:
+        raise ValueError(f"limit={dict(limit)!r}: a row of task {name!r} holds several examples; it is read whole")
     for split, count in (limit or {}).items():
         if split not in splits:
             raise ValueError(f"limit.{split}={count!r}: task {name!r} has only {', '.join(splits)}")
         check_count(f"limit.{split}", count)
     limits = tuple((split, (limit or {}).get(split)) for split in splits)
     if length is not None:
-        check_count("length", length)
+        check_count("length", length, 2 if definition.kind == "span" else 1)  # a newline and a token of the passage
     if joined and not definition.pairs:
         raise ValueError(f"joined={joined!r}: the examples of task {name!r} are not pairs")
     if corpus is not None:
         check_choice("corpus", corpus, corpora.CORPORA)
     if definition.alphabet != "text" and vocabulary != ByteVocabulary.name:
         raise ValueError(f"vocabulary={vocabulary!r}: task {name!r} has its own tokens; leave it at 'bytes'")
+    if definition.kind == "span" and vocabulary != ByteVocabulary.name and characters_of(vocabulary) is None:
+        raise ValueError(f"vocabulary={vocabulary!r}: task {name!r} marks characters; must be 'bytes' or 'chars-N'")
     return _load(name, vocabulary, length, limits, joined, corpus)
 
 
@@ -143,6 +159,8 @@ def _load(
         "length": max(int(split.lengths.max()) for split in found.values()),
         "metrics": definition.metrics,
     }
+    if definition.kind != "label":  # the kind that fingerprints of older tasks do not name
+        facts["kind"] = definition.kind
     # The fingerprint covers the data, not the place from which they were read.
     identity = [sorted((key, value) for key, value in facts.items() if key != "origin"), sorted(digests.items())]
     fingerprint = sources.fingerprint(repr([identity, words.fingerprint if words else None]).encode())
@@ -164,46 +182,25 @@ def _encoded(
 
     def parts() -> Iterator[Examples]:
         for part in reader.parts():
-            made = part if isinstance(part, Examples) else _encode_rows(part, words, length, joined)
-            outside = made.labels[(made.labels < 0) | (made.labels >= definition.classes)]
+            if isinstance(part, Examples):
+                made = part
+            else:
+                assert words is not None  # text has a vocabulary
+                made = sequences.encoded(part, words, length, joined)
+            most = np.full(len(made), definition.classes) if definition.kind == "label" else made.sizes
+            outside = np.flatnonzero((made.labels < 0) | (made.labels >= most))
             if outside.size:
-                raise ValueError(f"{name}: label {outside[0]}: must be in [0, {definition.classes})")
+                raise ValueError(f"{name}: label {made.labels[outside[0]]}: must be in [0, {most[outside[0]]})")
+            if definition.kind == "choice" and most.max() > definition.classes:
+                raise ValueError(f"{name}: {most.max()} candidates: must be at most {definition.classes}")
             if words is None and made.lengths.max() > length:
                 raise ValueError(f"length={length}: {name} has {made.lengths.max()} symbols, which cannot be cut")
             yield made
 
-    code = [cache.code_version(file) for file in (__file__, examples.__file__, task_kinds.__file__)]
+    code = [cache.code_version(file) for file in (__file__, examples.__file__, sequences.__file__, task_kinds.__file__)]
     encoder = (words.fingerprint, *vocabulary_module.encoder_version()) if words else None
     key = cache.key(reader.identity, split, count, encoder, length, joined, *code)
     return examples.stored(name, key, parts)
-
-
-def _encode_rows(rows: TextRows, words: Vocabulary | None, length: int, joined: bool) -> Examples:
-    assert words is not None  # text has a vocabulary
-    columns = [_sequences(texts, words, length) for texts in (rows.first, rows.second) if texts is not None]
-    if joined:
-        separator = words.encode(_SEPARATOR)
-        cut = [_joined_pair(a, separator, b, length) for a, b in zip(*columns, strict=True)]
-    else:
-        cut = [text[:length] for row in zip(*columns, strict=True) for text in row]
-    return examples.from_sequences(cut, rows.labels, words.size)
-
-
-def _sequences(texts: Sequence[str], words: Vocabulary, length: int) -> list[NDArray[Any]]:
-    """The tokens of each text, at least the first ``length`` of them.
-
-    An empty text (QQP has some) becomes a newline, because a sequence must have a token.
-    """
-    # A character has at least one byte, so a byte vocabulary needs at most ``length`` characters.
-    most = length if isinstance(words, ByteVocabulary) else None
-    return [words.encode(text[:most] or _SEPARATOR) for text in texts]
-
-
-def _joined_pair(a: NDArray[Any], separator: NDArray[Any], b: NDArray[Any], length: int) -> NDArray[Any]:
-    """a, separator, b in at most ``length`` tokens: the longer text is cut down to the shorter, then both."""
-    room = max(length - separator.size, 0)
-    keep_b = min(b.size, max(room - a.size, room // 2))
-    return np.concatenate([a[: room - keep_b], separator, b[:keep_b]])[:length]
 
 
 def _vocabulary(name: str, corpus: str | None) -> Vocabulary:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from transnormer_lib.checks import check_fields
-from transnormer_lib.choices import EpsPlacement, Rotary
+from transnormer_lib.choices import EpsPlacement, Rotary, TaskKind
 
 Kind = Literal["decoder", "encoder"]
 Activation = Literal["relu", "gelu", "swish", "identity"]
@@ -139,11 +139,21 @@ class ClassifierHead:
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012  read by pydantic, not a field
 
-    classes: int = field(metadata={"least": 2})
+    classes: int = field(metadata={"least": 2})  # of choices: the most candidates; of spans: 2, start and end
     head_width: int = field(default=0, metadata={"least": 0})  # of the hidden layer; 0: twice the model's width
     pooling: Pooling = "mean"
     pairs: bool = False  # classify pairs of sequences
     head_dropout: float = 0.0  # after the head's hidden layer; the head of the published Long Range Arena runs has none
+    kind: TaskKind = "label"
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.pairs and self.kind != "label":
+            raise ValueError(f"pairs=True: a head of kind={self.kind!r} reads groups of sequences, not pairs")
+        if self.kind == "span" and self.classes != 2:
+            raise ValueError(f"classes={self.classes}: a head of kind='span' has 2, a start and an end")
+
+    @property
+    def outputs(self) -> int:
+        """Numbers per sequence, of a span's head per token: a candidate has one score."""
+        return 1 if self.kind == "choice" else self.classes

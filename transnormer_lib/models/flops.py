@@ -20,7 +20,8 @@ def forward_flops(
     """Operations of one sequence's forward pass with its logits; an embedding lookup costs none.
 
     A decoder predicts at every position, an encoder at ``predicted_share`` of them and at least one. With ``head`` the
-    model is a classifier of sequences, or of pairs, each of ``length`` tokens. A transcriber predicts at every frame.
+    model is a classifier of sequences, or of pairs, each of ``length`` tokens, or of groups: choices have all their
+    candidates, spans one window of their passage. A transcriber predicts at every frame.
     Raises ValueError for a ``length`` below 1 or a ``predicted_share`` outside [0, 1].
     """
     if not 0.0 <= predicted_share <= 1.0:
@@ -30,12 +31,18 @@ def forward_flops(
     operations = _in_layers(config, length)
     with undrawn():
         if head is not None:
-            return (2 if head.pairs else 1) * operations + 2 * _weights(head_of(with_head(config, head)))
+            uses = {"label": 1, "choice": head.classes, "span": length}[head.kind]  # of the head
+            return sequences_of(head) * operations + 2 * uses * _weights(head_of(with_head(config, head)))
         predicted, projected = length, (3 * config.logistics or config.vocab_size) * config.dim
         if config.kind == "encoder":
             predicted = max(round(length * predicted_share), 1)
             projected += _weights(MaskedLMHead(config)) if config.masked_head == "dense" else 0
     return operations + 2 * predicted * projected
+
+
+def sequences_of(head: ClassifierHead) -> int:
+    """The sequences of one example, as :func:`forward_flops` counts them."""
+    return head.classes if head.kind == "choice" else 2 if head.pairs else 1
 
 
 def _of_transcriber(config: ModelConfig, length: int) -> int:
@@ -53,7 +60,7 @@ def attention_flops(config: ModelConfig, length: int) -> int:
 
 
 def training_flops(config: ModelConfig, length: int, sequences: int, head: ClassifierHead | None = None) -> int:
-    """Operations of the forward and backward passes over ``sequences`` (or pairs) of ``length`` tokens.
+    """Operations of the forward and backward passes over ``sequences`` (or pairs, or groups) of ``length`` tokens.
 
     The backward pass costs two forward ones, a product per gradient of either factor. What a fused kernel recomputes
     to save memory is not counted.

@@ -37,7 +37,7 @@ class PlannedRun:
     heads: int
     attention: tuple[str, ...]  # per layer
     parameters: int
-    tokens: int  # upper limit: every sequence at full length, both of a pair
+    tokens: int  # upper limit: every sequence at full length, both of a pair, all candidates; of a passage one window
     flops: float  # of training on these tokens; matrix products, a multiply-add counts two
     hours: float  # on this device
     stored: bool  # the store has it from the present code; its data are assumed unchanged
@@ -84,7 +84,7 @@ def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device
 
     Raises :class:`UserMistake` for parameters that a notebook does not have or a study cannot use.
     """
-    from transnormer_lib.models.flops import training_flops
+    from transnormer_lib.models.flops import sequences_of, training_flops
     from transnormer_lib.training.setup import parameters_of
 
     stored = StoredRuns()
@@ -105,7 +105,6 @@ def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device
             sequences = config.steps * config.data.batch_size
             flops = float(flops_per_sequence) * sequences
             earlier = first.setdefault(what, notebook)
-            pairs = config.head is not None and config.head.pairs
             planned.append(
                 PlannedRun(
                     notebook=notebook,
@@ -116,7 +115,7 @@ def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device
                     heads=config.model.heads,
                     attention=config.model.attention,
                     parameters=parameters,
-                    tokens=sequences * config.data.length * (2 if pairs else 1),
+                    tokens=sequences * config.data.length * (sequences_of(config.head) if config.head else 1),
                     flops=flops,
                     hours=hours(flops, device),
                     stored=stored.record(config) is not None,
@@ -201,7 +200,9 @@ def as_text(runs: Sequence[PlannedRun], device: Device, preset: str) -> str:
         f"{preset}: {len(own)} runs, {sum(r.flops for r in own):.3g} FLOPs, {sum(r.hours for r in own):.3g} hours; "
         f"the store lacks {len(lacking)}, {sum(r.hours for r in lacking):.3g} hours"
     )
-    lines.append("tokens, FLOPs: upper limits, with every sequence at full length")
+    lines.append(
+        "tokens, FLOPs: upper limits, with every sequence at full length; of a passage in windows, one of them"
+    )
     lines.append(
         f"hours: FLOPs over {UTILISATION:.0%} of {device.rate / 1e9:,.0f} GFLOP/s, measured on {device.name}; "
         "one run after the other; may be wrong by a factor of two"

@@ -18,9 +18,10 @@ from transnormer_lib.data.pixels import PixelSet
 from transnormer_lib.data.speech import SpeechTask, symbols_of
 from transnormer_lib.data.task_kinds import generator
 from transnormer_lib.data.text import TextCorpus
+from transnormer_lib.models.classifier import best_spans, span_losses
 from transnormer_lib.models.transcriber import ctc_loss, greedy
 from transnormer_lib.training.config import RunConfig, RunRefused
-from transnormer_lib.training.metrics import error_rate, scores
+from transnormer_lib.training.metrics import error_rate, scores, span_scores
 from transnormer_lib.training.records import error_of, loss_of
 from transnormer_lib.training.setup import loss_on, mask_on, padding
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from transnormer_lib.training.setup import Data
 
 _LARGEST_BATCH = 32  # sequences
+LONGEST_ANSWER = 50  # tokens of a span
 
 
 @torch.no_grad()
@@ -58,8 +60,9 @@ def evaluate(
     For images, on as many of them, ``nats_per_token`` and ``bits_per_token``: the bits per dimension.
 
     For a classifier, on the examples of :func:`labelled_batches`, ``nats_per_example``, the mean cross-entropy, and
-    the task's scores. If the split has several parts, the first part's results have plain names and the others a
-    suffix: ``accuracy``, ``accuracy_mismatched``.
+    the task's scores; of spans, those of the likeliest ones of at most :data:`LONGEST_ANSWER` tokens. If the split has
+    several parts, the first part's results have plain names and the others a suffix: ``accuracy``,
+    ``accuracy_mismatched``.
     """
     was_training = model.training
     model.eval()
@@ -135,6 +138,8 @@ def _evaluate_speech(
 def _evaluate_part(
     model: nn.Module, config: RunConfig, task: "TaskData", device: torch.device, split: str, number: int
 ) -> dict[str, float]:
+    if task.kind == "span":
+        return _evaluate_spans(model, config, task, device, split, number)
     losses, predicted, labels = [], [], []
     for batch in labelled_batches(config, task, split, number):
         logits_BC = model(batch["input_ids"].to(device), mask_on(batch, device)).float()
@@ -145,6 +150,25 @@ def _evaluate_part(
     classes, right = torch.cat(predicted).cpu().numpy(), torch.cat(labels).numpy()
     nats = math.fsum(torch.stack(losses).tolist()) / len(right)
     return {"nats_per_example": nats} | scores(task.metrics, classes, right)
+
+
+def _evaluate_spans(
+    model: nn.Module, config: RunConfig, task: "TaskData", device: torch.device, split: str, number: int
+) -> dict[str, float]:
+    passages = task.splits[split].passages
+    assert passages is not None  # a task of spans
+    losses, found, answers = [], [], []
+    for batch in labelled_batches(config, task, split, number):
+        logits_BCN2 = model(batch["input_ids"].to(device), mask_on(batch, device)).float()
+        losses.append(span_losses(logits_BCN2, batch["targets"].to(device)).sum())
+        places = batch["places"]
+        spans = best_spans(logits_BCN2, (places >= 0).to(device), LONGEST_ANSWER).cpu()
+        for example, of, (window, first, last) in zip(batch["examples"].tolist(), places, spans.tolist(), strict=True):
+            _, passage, *references = passages.texts[example]
+            found.append(passage[int(of[window, first]) : int(of[window, last]) + 1])
+            answers.append(references)
+    nats = math.fsum(torch.stack(losses).tolist()) / len(found)
+    return {"nats_per_example": nats} | span_scores(found, answers)
 
 
 def held_out_batches(

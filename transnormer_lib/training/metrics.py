@@ -1,9 +1,11 @@
 """The scores of a classifier, from scikit-learn: accuracy, F1 and Matthews' correlation, as fractions.
 
-And the error rate of a transcriber, from RapidFuzz's edit distance.
+Those of answers marked in a text, as the evaluation of CMRC 2018 has them, and the error rate of a transcriber, from
+RapidFuzz's edit distance.
 """
 
 import importlib.util
+import re
 from collections.abc import Callable, Sequence
 
 from numpy.typing import NDArray
@@ -28,6 +30,43 @@ def scores(metrics: Sequence[str], predicted: NDArray, labels: NDArray) -> dict[
     for name in metrics:
         check_choice("metrics", name, functions)
     return {name: float(functions[name](labels, predicted)) for name in metrics}
+
+
+# What CMRC's evaluation leaves out; further signs, such as a full stop, count.
+_LEFT_OUT = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
+# Chinese characters singly, other words and numbers whole ("3.5"), other signs singly. CMRC's evaluation cuts what is
+# not Chinese with NLTK.
+_UNITS = re.compile(r"[\u4e00-\u9fa5]|[^\W\u4e00-\u9fa5]+(?:[.,][^\W\u4e00-\u9fa5]+)*|[^\w\s]")
+
+
+def units_of(answer: str) -> list[str]:
+    """The answer in lower case, without white space and the punctuation that CMRC leaves out, cut into units."""
+    return _UNITS.findall(answer.lower().translate(_LEFT_OUT))
+
+
+def span_scores(found: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
+    """``exact_match``, ``f1``, both against the best reference, and their mean, ``score``; means over the answers.
+
+    An answer matches exactly if its units are those of a reference. Its F1 is over units: precision and recall count
+    the longest *unbroken* stretch that both have, as CMRC's evaluation does.
+    """
+    exact, overlap = [], []
+    for answer, right in zip(found, references, strict=True):
+        ours, theirs = units_of(answer), [units_of(reference) for reference in right]
+        exact.append(float(ours in theirs))
+        overlap.append(max(_f1(ours, reference) for reference in theirs))
+    result = {"exact_match": sum(exact) / len(exact), "f1": sum(overlap) / len(overlap)}
+    return {"score": (result["exact_match"] + result["f1"]) / 2} | result
+
+
+def _f1(ours: Sequence[str], theirs: Sequence[str]) -> float:
+    if not ours or not theirs:
+        return float(ours == theirs)
+    longest, before = 0, [0] * (len(theirs) + 1)  # the stretches that end at the last unit of ours, by end in theirs
+    for unit in ours:
+        before = [0, *(before[at] + 1 if unit == other else 0 for at, other in enumerate(theirs))]
+        longest = max(longest, *before)
+    return 2 * longest / (len(ours) + len(theirs))
 
 
 def error_rate(found: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]]) -> float:

@@ -73,6 +73,7 @@ def load_data(config: RunConfig) -> "Data":
         (model.max_length >= task.length, f"model.max_length={model.max_length}", f"sequences of {task.length}"),
         (head.classes == task.classes, f"head.classes={head.classes}", f"classes={task.classes}"),
         (head.pairs == task.pairs, f"head.pairs={head.pairs}", f"pairs={task.pairs}"),
+        (head.kind == task.kind, f"head.kind={head.kind!r}", f"kind={task.kind!r}"),
     ):
         if not fits:
             raise RunRefused(f"{field}: task {task.name!r} has {theirs}")

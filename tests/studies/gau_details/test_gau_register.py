@@ -64,6 +64,7 @@ MUTATIONS: dict[str, Mutation] = {
     "gau-relu2-is-not-faster": prints("table_2", "seconds", 20_000, activation="ReLU²", lengths="fixed"),
     "gau-plus-helps-clue-not-mlm": prints("table_2", "accuracy", 42.0, activation="softmax_plus", lengths="varied"),
     "gau-card-of-table-4": prints("table_4", "memory_2048", 15_000, model="RoFormerV2"),
+    "gau-passages-beyond-512": prints("table_6", "length", 1024, task="CMRC"),
 }  # fmt: skip
 
 

@@ -17,14 +17,14 @@ from transnormer_lib.training.stored_run import Run
 def run(
     name: str, model: ModelConfig, data: DataConfig, optimizer: OptimizerConfig, head: Mapping[str, Any], **fields: Any
 ) -> RunConfig:
-    """One training run of a classifier on ``data.task_name``, which decides the head's classes and pairs."""
+    """One training run of a classifier on ``data.task_name``, which decides the head's kind, classes and pairs."""
     task = task_definition(data.task_name)
     return RunConfig(
         name=name,
         model=model,
         data=data,
         optimizer=optimizer,
-        head=ClassifierHead(classes=task.classes, pairs=task.pairs and not data.joined, **head),
+        head=ClassifierHead(classes=task.classes, pairs=task.pairs and not data.joined, kind=task.kind, **head),
         **fields,
     )
 
@@ -36,7 +36,10 @@ def epoch(task: str, train_examples: Mapping[str, int]) -> int:
     """
     if task in train_examples:
         return train_examples[task]
-    source = task_definition(task).source
+    definition = task_definition(task)
+    if definition.train_examples:
+        return definition.train_examples
+    source = definition.source
     if source not in hub.DATASETS:
         raise ValueError(f"train_examples={dict(train_examples)!r}: must say how many of {task!r} are read")
     return hub.DATASETS[source].splits["train"].rows

@@ -12,7 +12,8 @@ from torch import Tensor
 from transnormer_lib import attention
 from transnormer_lib.analysis import attention_entropy, attention_rank
 from transnormer_lib.attention.norms import rms_norm
-from transnormer_lib.papers import settings
+from transnormer_lib.data.sequences import windows
+from transnormer_lib.papers import settings, tables
 from transnormer_lib.studies.common.register import Effect, Found, Register
 from transnormer_lib.studies.gau_details import published, sizes
 from transnormer_lib.studies.gau_model import published as table_5
@@ -392,5 +393,21 @@ def card() -> Found:
             "more than 32 GB were in use": most > 32 * 1024,
             "48 GB would hold it": most < 48 * 1024,
             "the paper calls the card T40": said == "T40",
+        },
+    )
+
+
+@check("gau-passages-beyond-512")
+def passages() -> Found:
+    table = tables.load("gau", "table_6")
+    length, batch = (table.value(column, task="CMRC") for column in ("length", "batch"))
+    cuts = windows(1000, N)
+    held = [any(a <= first and first + N // 2 <= b for a, b in cuts) for first in range(1000 - N // 2 + 1)]
+    return Found(
+        {"printed for CMRC: length, batch": [length, batch], "windows of a passage of 1,000 tokens": cuts},
+        {
+            "one length and one batch are printed": (length, batch) == (N, 32),
+            "no column is about longer passages": {"stride", "windows"}.isdisjoint(c.name for c in table.columns),
+            "every answer of half a window is whole in one": all(held),
         },
     )

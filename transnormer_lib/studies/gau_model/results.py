@@ -10,10 +10,10 @@ import torch
 
 from transnormer_lib.analysis import seeds
 from transnormer_lib.analysis.shortcuts import shortcuts
+from transnormer_lib.choices import TaskKind
 from transnormer_lib.data.batches import IGNORE, evaluation_windows
-from transnormer_lib.data.clue import ABSENT
 from transnormer_lib.data.faults import DataUnavailable
-from transnormer_lib.data.tasks import TaskData
+from transnormer_lib.data.tasks import TaskData, task_definition
 from transnormer_lib.data.text import TextCorpus
 from transnormer_lib.data.two_sided_ngrams import two_sided_bits
 from transnormer_lib.models.config import ModelConfig
@@ -32,6 +32,12 @@ from transnormer_lib.training.setup import training_batches
 from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.stored_run import Run, RunFailed
 
+# What ``analysis.shortcuts`` measures, by the kind of the task.
+SHORTCUTS: Mapping[TaskKind, tuple[str, str]] = {
+    "label": ("most common label", "bag of characters"),
+    "choice": ("most common place", "bag of characters"),
+    "span": ("first sentence", "sentence most like the question"),
+}
 NO_CONTEXT = "no context"  # the best guess from the selected place alone
 
 
@@ -121,7 +127,8 @@ def loss_table(measured: Sequence[MeasuredEncoder], baselines: Mapping[str, floa
 class Tuned:
     """The fine-tunings on one task: the data, the judged runs by row, the shortcuts.
 
-    Scores are accuracies in percent, minus infinity where a run or its encoder diverged.
+    Scores are the task's first metric in percent, accuracy but for CMRC; minus infinity where a run or its encoder
+    diverged.
     """
 
     data: TaskData
@@ -143,11 +150,9 @@ def tune(task: str, parameters: Parameters, store: RunStore) -> Tuned | Absent:
         value, run = _score(config, split, store)
         found.append(Measured(row, seed, value, run))
         runs.append(run)
-    short = shortcuts(data, split)
-    reached = {
-        "most common label": 100.0 * short.most_common["accuracy"],
-        "bag of characters": 100.0 * short.bag_of_tokens["accuracy"],
-    }
+    short, metric = shortcuts(data, split), data.metrics[0]
+    simplest, simple = SHORTCUTS[data.kind]
+    reached = {simplest: 100.0 * short.most_common[metric], simple: 100.0 * short.bag_of_tokens[metric]}
     return Tuned(data, split, by_row(found), reached, runs)
 
 
@@ -160,7 +165,7 @@ def _score(config: RunConfig, split: str, store: RunStore) -> tuple[float, Run]:
     if run.record["status"] != "finished":
         return -math.inf, run
     measured = run.record["at_end"]["test"] if split == "test" else run.validation
-    return 100.0 * measured["accuracy"], run
+    return 100.0 * measured[task_definition(config.data.task_name).metrics[0]], run
 
 
 def notes(*tuned: Tuned) -> list[str]:
@@ -172,8 +177,6 @@ def lacking(
     task: str, tuned: Mapping[str, Tuned], absent: Mapping[str, Absent], parameters: Parameters, rows: Iterable[str]
 ) -> str:
     """Why these rows have no scores on a task of CLUE; empty where they have."""
-    if task in ABSENT:
-        return ABSENT[task]
     if task in absent:
         return absent[task].reason
     if task not in tuned:

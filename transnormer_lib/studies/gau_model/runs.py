@@ -201,14 +201,14 @@ def tunings(task: str, parameters: Parameters) -> rates.Search:
         parameters.rows,
         parameters.seeds,
         make,
-        score=final_error,
+        score=lambda run: final_error(run, task_definition(task).metrics[0]),
         scored=f"validation error on {task}, percent,",
     )
 
 
-def final_error(run: Run) -> float:
-    """The share of wrong labels on the validation texts, in percent; infinite where the run diverged."""
-    return 100.0 - 100.0 * run.validation["accuracy"] if run.record["status"] == "finished" else math.inf
+def final_error(run: Run, metric: str) -> float:
+    """What the metric lacks of 100 percent on the validation texts; infinite where the run diverged."""
+    return 100.0 - 100.0 * run.validation[metric] if run.record["status"] == "finished" else math.inf
 
 
 def decoder(row: str, parameters: Parameters) -> ModelConfig:
