@@ -107,7 +107,7 @@ def test_a_row_of_several_comparisons_has_its_losses_once() -> None:
 def test_losses_are_read_from_the_store_row_by_row() -> None:
     asked: list[str] = []
 
-    def get(config: Any) -> Any:
+    def get(config: Any, **_: Any) -> Any:
         asked.append(config.name)
         loss = float(len(asked))
         return SimpleNamespace(record={"status": "finished", "validation": [{"bits_per_token": loss}]})
