@@ -107,7 +107,7 @@ def test_the_page_says_where_a_row_is_not_judged_at_the_best_rate(
     search = autoregressive.search(
         replace(parameters, rates=dict.fromkeys(autoregressive.search(parameters).rows, taken))
     )
-    store: Any = SimpleNamespace(get=lambda run: run)
+    store: Any = SimpleNamespace(get=lambda run, **_: run)
     scored = replace(search, score=lambda run: run.optimizer.learning_rate)
     rates.show_search(scored, store)
     ((lines, options),) = tables
