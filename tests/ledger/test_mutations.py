@@ -58,7 +58,9 @@ class Evidence:
 
     def _answer(self, claims: dict[str, Claim], settled: dict[str, Any]) -> str:
         bearing = {"claim": "lead", "holds": "ahead", "fails": "behind"}
-        asked = Thesis(id="t", locus="x", sentence="y", short="z", would_change="w", **{"for": [bearing]})
+        asked = Thesis(
+            id="t", locus="x", sentence="y", short="z", would_change="w", objection="o", reply="r", **{"for": [bearing]}
+        )
         entries = {
             name: {"verdict": found.verdict, "scale": "night", "measured": found.measured, "seeds": None}
             | {"source": "run", "anchor": "#"}

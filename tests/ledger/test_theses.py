@@ -35,7 +35,15 @@ def thesis(in_favour: list[str], against: list[str] = (), **fields: Any) -> Thes
     def bearing(name: str) -> dict[str, str]:
         return {"claim": name, "holds": f"{name} holds", "fails": f"{name} fails"}
 
-    given = {"id": "t", "locus": "Section 1", "sentence": "It is so.", "short": "it", "would_change": "More of it."}
+    given = {
+        "id": "t",
+        "locus": "Section 1",
+        "sentence": "It is so.",
+        "short": "it",
+        "would_change": "More of it.",
+        "objection": "No.",
+        "reply": "Yes.",
+    }
     given |= {"for": [bearing(name) for name in in_favour], "against": [bearing(name) for name in against]}
     return Thesis(**(given | fields))
 
@@ -159,7 +167,16 @@ def test_the_json_has_exactly_the_agreed_keys() -> None:
 )
 def test_a_thesis_names_claims_that_can_decide_it(name: str, message: str, tmp_path: Path) -> None:
     bearing = {"claim": name, "holds": "a", "fails": "b"}
-    fields = {"id": "t", "locus": "x", "sentence": "y", "short": "z", "would_change": "w", "for": [bearing]}
+    fields = {
+        "id": "t",
+        "locus": "x",
+        "sentence": "y",
+        "short": "z",
+        "would_change": "w",
+        "objection": "o",
+        "reply": "r",
+        "for": [bearing],
+    }
     path = tmp_path / "theses.yaml"
     path.write_text(yaml.safe_dump([fields]))
     with pytest.raises(ValueError, match=message):

@@ -17,7 +17,15 @@ QUICK = Path("reports") / "quick"
 
 
 def thesis(name: str, claim: str = "bound-holds", **fields: Any) -> Thesis:
-    given = {"id": name, "locus": "Section 1", "sentence": f"Of {name}.", "short": name, "would_change": "More."}
+    given = {
+        "id": name,
+        "locus": "Section 1",
+        "sentence": f"Of {name}.",
+        "short": name,
+        "would_change": "More.",
+        "objection": "No.",
+        "reply": "Yes.",
+    }
     given["for"] = [{"claim": claim, "holds": f"{claim} is so", "fails": f"{claim} is not so"}]
     return Thesis(**(given | fields))
 
@@ -27,7 +35,10 @@ ASKED = [
     ("transnormer", thesis("theory")),
     ("transnormer", thesis("broken", "bound-breaks")),
     ("transnormer", thesis("trained", "ahead", effect=EFFECT, headline=True)),
-    ("transnormer", thesis("hostile", "unmeasured", sentence=HOSTILE, would_change=HOSTILE)),
+    (
+        "transnormer",
+        thesis("hostile", "unmeasured", sentence=HOSTILE, would_change=HOSTILE, objection=HOSTILE, reply=HOSTILE),
+    ),
 ]
 
 

@@ -76,6 +76,8 @@ class Thesis(Record):
     effect: Effect | None = None
     headline: bool = False  # its effect is named in the answer on the front page
     would_change: _Text  # the evidence that would change the answer
+    objection: _Text  # the strongest that a reviewer could raise
+    reply: _Text  # what meets it here, or that it is granted
 
     @property
     def claims(self) -> list[str]:

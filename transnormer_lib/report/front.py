@@ -101,6 +101,8 @@ def _row(found: Answer, axis: Axis, kept: Sequence[Kept], claims: Mapping[str, C
         "sentence": thesis.sentence,
         "because": found.because,
         "would_change": thesis.would_change,
+        "objection": thesis.objection,
+        "reply": thesis.reply,
         "effect": _effect_text(found),
         "published": _published_text(found),
         "plot": _plot(found, axis),
