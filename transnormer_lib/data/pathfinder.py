@@ -15,9 +15,9 @@ drewlinsley/pathfinder (snakes2.py):
   wide), and each image is scaled by its brightest pixel.
 
 Differences from the original: coordinates are rounded to the nearest pixel (there heads down and joints up); a pixel is
-free or not (there it can be partly free, because masks are smoothed), so dashes of two snakes never touch; a snake is
-given up if no direction is free (there after three draws); dashes are drawn by the area they cover (there by Lanczos
-resampling, which leaves faint rings).
+free or not (there it can be partly free, because masks are smoothed), so dashes of two snakes never touch (thicker
+ones need a margin above 1); a snake is given up if no direction is free (there after three draws); dashes are drawn by
+the area they cover (there by Lanczos resampling, which leaves faint rings).
 """
 
 from collections.abc import Iterator
