@@ -103,8 +103,8 @@ def _row(found: Answer, axis: Axis, kept: Sequence[Kept], claims: Mapping[str, C
         "would_change": thesis.would_change,
         "objection": thesis.objection,
         "reply": thesis.reply,
-        "effect": _effect_text(found),
-        "published": _published_text(found),
+        "effect": effect_text(found),
+        "published": published_text(found),
         "plot": _plot(found, axis),
         "parts": [part for side in ("for", "against", "open") for part in found.parts if part.side == side],
         "scale": found.scale,
@@ -114,7 +114,7 @@ def _row(found: Answer, axis: Axis, kept: Sequence[Kept], claims: Mapping[str, C
     }
 
 
-def _effect_text(found: Answer) -> str | None:
+def effect_text(found: Answer) -> str | None:
     if found.effect is None or found.thesis.effect is None:
         return None
     if found.interval is None:
@@ -123,7 +123,7 @@ def _effect_text(found: Answer) -> str | None:
     return f"{_size(found.effect, found.thesis.effect.unit)} ({low} to {high})"
 
 
-def _published_text(found: Answer) -> str | None:
+def published_text(found: Answer) -> str | None:
     if found.published_effect is None or found.thesis.effect is None:
         return None
     return _size(found.published_effect, found.thesis.effect.unit)

@@ -28,6 +28,7 @@ from transnormer_lib.papers import discrepancies
 from transnormer_lib.papers.catalogue import Paper, papers
 from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report import front
+from transnormer_lib.report.findings import write_found_page
 from transnormer_lib.report.ledger_page import write_ledger_page
 from transnormer_lib.report.notebook_page import write_notebook_page
 from transnormer_lib.report.notebooks import Notebook, load_notebook
@@ -110,6 +111,7 @@ def build_report(
         except PageError as fault:
             failed.append(Failed(notebook.name, str(fault)))
     write_ledger_page(report_dir, claims, ledger)
+    write_found_page(report_dir, answers, above)
     _write_index(report_dir, scale, description, notebooks, runs, claims, ledger, failed, above, answers, unfinished)
     build_overview(root, None)
     return Summary(report_dir / "index.html", answers, counts(ledger.claims), failed)

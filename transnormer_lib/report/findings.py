@@ -1,0 +1,129 @@
+"""What was found, in words: one text per paper from its theses' answers, and how sure it is, from the kept evidence.
+
+The words are those of ``papers/<paper>/theses.yaml``; the numbers are filled in.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from transnormer_lib.ledger.judging import write_if_changed
+from transnormer_lib.ledger.kept import Kept
+from transnormer_lib.ledger.theses import Answer
+from transnormer_lib.papers.catalogue import Paper, papers
+from transnormer_lib.report.front import effect_text, published_text
+from transnormer_lib.report.pages import content_digest, html_page, is_current
+
+BEYOND = "Beyond the paper"  # how the locus of a question of our own begins
+_CLAUSES = 2  # of one side of an answer; the others stand in the thesis' row
+
+OPENING = (
+    "Softmax attention compares every token with every other, so its cost grows with the square of the text's length. "
+    "Linear attention replaces the exponential of a score by a product of features, which can be summed once and for "
+    "all, and is usually worse. Three papers say why, and what mends it."
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thesis in a text: what it says, how it was answered, and what decided."""
+
+    id: str
+    answer: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found about one paper."""
+
+    paper: Paper
+    told: tuple[Finding, ...]  # theses that have an answer, those of the paper first
+    own: tuple[Finding, ...]  # questions of our own that have one
+    open: tuple[str, ...]  # the short names of those that have none
+
+
+def write_found_page(report_dir: Path, answers: Sequence[Answer], kept: Sequence[Kept]) -> bool:
+    """Write ``found.html`` unless it shows this content already; returns whether it was written."""
+    path, texts, sure = report_dir / "found.html", found(answers), how_sure(kept)
+    digest = content_digest(report_dir.name, OPENING, [asdict(text) for text in texts], sure)
+    if is_current(path, digest):
+        return False
+    page = html_page(
+        "found.html.j2",
+        digest=digest,
+        page_title=f"TransNormer companion: what we found, {report_dir.name}",
+        preset=report_dir.name,
+        opening=OPENING,
+        found=texts,
+        sure=sure,
+    )
+    return write_if_changed(path, page)
+
+
+def found(answers: Sequence[Answer]) -> list[Found]:
+    """What was found, paper by paper."""
+    texts = []
+    for paper in papers().values():
+        mine = [answer for answer in answers if answer.paper == paper.id]
+        decided = [answer for answer in mine if answer.answer != "cannot tell"]
+        if mine:
+            texts.append(
+                Found(
+                    paper,
+                    tuple(_finding(answer) for answer in decided if not _ours(answer)),
+                    tuple(_finding(answer) for answer in decided if _ours(answer)),
+                    tuple(answer.thesis.short for answer in mine if answer.answer == "cannot tell"),
+                )
+            )
+    return texts
+
+
+def _ours(answer: Answer) -> bool:
+    return answer.thesis.locus.startswith(BEYOND)
+
+
+def _finding(answer: Answer) -> Finding:
+    return Finding(answer.thesis.id, answer.answer, " ".join([answer.thesis.sentence, *_why(answer), *_size(answer)]))
+
+
+def _why(answer: Answer) -> list[str]:
+    """What decided, in at most two sentences."""
+    sides = {side: [part.says for part in answer.parts if part.side == side] for side in ("for", "against")}
+    told = {side: _joined(clauses) for side, clauses in sides.items() if clauses}
+    if answer.answer == "supported":
+        return [f"It holds: {told['for']}."]
+    if answer.answer == "contradicted":
+        return [f"It does not hold: {told['against']}."]
+    return [f"In part: {told['for']}; but {told['against']}."]
+
+
+def _joined(clauses: Sequence[str]) -> str:
+    shown, more = clauses[:_CLAUSES], len(clauses) - _CLAUSES
+    return "; ".join(shown) + (f" (and {more} more)" if more > 0 else "")
+
+
+def _size(answer: Answer) -> list[str]:
+    measured, printed = effect_text(answer), published_text(answer)
+    if measured is None:
+        return []
+    return [f"Measured: {measured}{f'; in print {printed}' if printed else ''}."]
+
+
+def how_sure(kept: Sequence[Kept]) -> list[str]:
+    """On what the answers about trained models rest, in sentences; [] without kept evidence."""
+    runs: list[Any] = [run for one in kept for run in one.runs]
+    if not runs:
+        return []
+    seeds = sorted({len(one.parameters["seeds"]) for one in kept if one.parameters.get("seeds")})
+    sizes = sorted(run["parameters"] for run in runs)
+    hours = sum(one.training_seconds for one in kept) / 3600
+    machines = sorted({one.device for one in kept})
+    return [
+        f"Answers about trained models rest on {len(runs):,} kept runs of models with {sizes[0]:,} to {sizes[-1]:,} "
+        f"parameters, {' or '.join(map(str, seeds))} seeds a row, {hours:.0f} hours of training on "
+        f"{'; '.join(machines)}.",
+        "Each row has its own learning rate, chosen on seeds that are not judged; intervals are paired by seed; nobody "
+        "wins against a model that does not beat a simple one. What larger models would do is not known from these.",
+    ]
