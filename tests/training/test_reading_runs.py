@@ -47,10 +47,11 @@ def test_a_resumed_run_ends_bit_identical(task: TaskData, tmp_path: Path) -> Non
 
 
 def test_what_can_be_learned_is_learned(task: TaskData) -> None:
-    row, rate, steps = {"choice": ("vanilla", 1e-2, 150), "span": ("roformer-v2", 3e-3, 300)}[task.kind]
-    optimizer = OptimizerConfig(learning_rate=rate, schedule="constant")
-    trained = train(classifier(row, kind=task.kind, dropout=0.0, steps=steps, optimizer=optimizer))
-    assert trained.record["validation"][-1][task.metrics[0]] > 0.8
+    row = {"choice": "vanilla", "span": "roformer-v2"}[task.kind]
+    optimizer = OptimizerConfig(learning_rate=3e-3, schedule="constant")
+    trained = train(classifier(row, kind=task.kind, dropout=0.0, steps=300, optimizer=optimizer, seed=3))
+    # Seen here: 0.91 to 1.0, depending on the CPU's instructions; a guess gives a third.
+    assert trained.record["validation"][-1][task.metrics[0]] > 0.6
 
 
 def test_evaluation_reads_every_example_once_and_its_loss_is_training_s(task: TaskData) -> None:
