@@ -21,7 +21,7 @@ def model_card(model: Any, title: str = "", sections: Mapping[str, str] | None =
         f"# {title or kind}",
         f"A {config.kind} with {model.parameter_count():,} parameters: {config.layers} layers"
         f" ({', '.join(dict.fromkeys(config.attention))}), width {config.dim}, {config.heads} heads, sequences of up to"
-        f" {config.max_length:,} tokens, {_vocabulary(model)}.",
+        f" {config.max_length:,} {'frames' if config.features else 'tokens'}, {_vocabulary(model)}.",
         "## How to load it",
         f"With the Python package `{LIBRARY}`; `.` is this folder, or give the model's name on the Hugging Face Hub.",
         f"```python\n{_loading(model)}\n```",
