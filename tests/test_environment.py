@@ -46,7 +46,7 @@ def test_every_dependency_is_pinned_within_its_range_and_installed_so(requiremen
         assert installed.split("+")[0] == pinned
 
 
-@pytest.mark.parametrize("section", ["dependencies", "dev", "oracles", "speech", "librispeech", "chinese"])
+@pytest.mark.parametrize("section", ["dependencies", *PROJECT["optional-dependencies"]])
 def test_every_dependency_has_its_reason_beside_it(section: str) -> None:
     text = (ROOT / "pyproject.toml").read_text()
     block = text.split(f"\n{section} = [\n")[1].split("\n]")[0]

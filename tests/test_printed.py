@@ -56,7 +56,8 @@ INTERRUPTED = {
 REFUSED = {"transnormer data fetch": "is not on this machine and HF_HUB_OFFLINE forbids fetching it"}
 ON_A_CLUSTER = ("transnormer sweep --preset paper --only 07 --processes 8 -- --executor slurm --jobs 50",)
 OF_CI = ("make report", "make test", "make oracles")  # .ci/run calls them itself
-ON_OWN_TEXT = ("transnormer runs", "transnormer train my_run.yaml")
+ON_OWN_TEXT = ("transnormer runs", "transnormer train my_run.yaml", "transnormer export")
+EXPORTS = [line for line in COMMANDS if line.startswith("transnormer export")]
 CARRY = [line for line in COMMANDS if line.startswith(("transnormer runs export", "transnormer runs import"))]
 TO_THE_END = [
     line
@@ -67,7 +68,7 @@ TO_THE_END = [
 
 @pytest.fixture(scope="module")
 def a_strangers_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the README's run file, cut to a few steps, and a text; the run is trained in it."""
+    """A folder with the README's run file, cut to a few steps, and a text; the run is trained in it, and exported."""
     folder = tmp_path_factory.mktemp("a stranger")
     (block,) = _blocks("yaml").values()
     run = yaml.safe_load(block)
@@ -76,6 +77,8 @@ def a_strangers_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run["optimizer"]["warmup"] = 1
     (folder / "my_run.yaml").write_text(yaml.safe_dump(run | {"steps": 3}))
     _run(folder, [sys.executable, "-m", "transnormer_lib.cli", "train", "my_run.yaml"])
+    for command in EXPORTS:
+        _run(folder, _here(command))
     return folder
 
 
@@ -98,6 +101,13 @@ def test_a_printed_block_of_python_runs(block: str, a_strangers_folder: Path) ->
 def test_a_printed_command_on_ones_own_run_works(command: str, a_strangers_folder: Path) -> None:
     shown = _run(a_strangers_folder, [sys.executable, "-m", "transnormer_lib.cli", *shlex.split(command)[1:]])
     assert "my-text" in shown or "Once upon" in shown
+
+
+def test_a_printed_export_leaves_a_model(a_strangers_folder: Path) -> None:
+    assert EXPORTS
+    for command in EXPORTS:
+        written = {path.name for path in (a_strangers_folder / shlex.split(command)[-1]).iterdir()}
+        assert written == {"README.md", "SHA256SUMS", "config.json", "model.safetensors"}
 
 
 @pytest.mark.slow

@@ -271,6 +271,22 @@ def _runs(options: argparse.Namespace) -> int:
     return 0
 
 
+def _export(options: argparse.Namespace) -> int:
+    from transnormer_lib.training.export import export
+    from transnormer_lib.training.store import RunStore
+    from transnormer_lib.training.stored_run import RunDamaged, RunFailed
+
+    try:
+        export(RunStore(options.store).load(options.name), options.folder)
+    except (RunDamaged, RunFailed) as problem:
+        print(f"transnormer: {problem}", file=sys.stderr)
+        return 1
+    except (ValueError, OSError) as mistake:
+        raise _mistake(str(mistake)) from mistake
+    print(f"exported: {', '.join(sorted(path.name for path in options.folder.iterdir()))} in {options.folder}")
+    return 0
+
+
 def _carry(options: argparse.Namespace) -> int:
     """Export the records of a preset's stored runs, or import those of a file."""
     project, _, notebooks = _chosen(options)
@@ -387,6 +403,12 @@ def _parser() -> argparse.ArgumentParser:
     runs.add_argument("--stop", action="append", metavar="TEXT", help="generate: end with this text; may be repeated")
     runs.add_argument("--seed", type=int, default=0, help="generate: another seed, another text")
     runs.set_defaults(run=_runs)
+
+    export = commands.add_parser("export", help="make a folder of a run's model to share, as on the Hugging Face Hub")
+    export.add_argument("name", metavar="RUN", help="a run's folder or name")
+    export.add_argument("folder", type=Path, metavar="DIR", help="a new folder: weights, config, vocabulary, card")
+    export.add_argument("--store", type=Path, help="the runs (default: $TRANSNORMER_RUNS or runs/)")
+    export.set_defaults(run=_export)
 
     sweep = commands.add_parser(
         "sweep",

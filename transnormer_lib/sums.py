@@ -15,13 +15,14 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def seal(folder: Path, also: Iterable[tuple[str, str]] = ()) -> None:
-    """Write the digest of every file in ``folder`` and below it, hidden ones aside.
+def seal(folder: Path, also: Iterable[tuple[str, str]] = (), names: Iterable[str] | None = None) -> None:
+    """Write the digests of the files ``names``; by default of every file in ``folder`` and below it, hidden ones aside.
 
     ``also`` holds further ``(digest, name)`` pairs: a file that is about to change may have its new digest.
     """
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("[!.]*") if path.is_file())
-    pairs = [(sha256(folder / name), name) for name in names if name != FILE]
+    if names is None:
+        names = (path.relative_to(folder).as_posix() for path in folder.rglob("[!.]*") if path.is_file())
+    pairs = [(sha256(folder / name), name) for name in sorted(names) if name != FILE]
     write_text(folder / FILE, "".join(f"{digest}  {name}\n" for digest, name in [*pairs, *also]))
 
 

@@ -12,4 +12,5 @@ from transnormer_kernels.diag_attention import diag_attention
 from transnormer_kernels.norm_attention import norm_attention
 from transnormer_kernels.step import norm_attention_step
 
+__version__ = "0.1.0"
 __all__ = ["diag_attention", "norm_attention", "norm_attention_step"]

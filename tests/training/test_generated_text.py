@@ -5,9 +5,10 @@ from training_cases import config
 
 from transnormer_lib.cli import main
 from transnormer_lib.data.vocabulary import ByteVocabulary
+from transnormer_lib.models import text
 from transnormer_lib.models.sampling import Sampling
 from transnormer_lib.training.store import RunStore
-from transnormer_lib.training.stored_run import Run, _pieces
+from transnormer_lib.training.stored_run import Run
 
 GREEDY = Sampling(temperature=0.0)
 
@@ -18,7 +19,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def pieces(content: bytes, stop: tuple[str, ...] = ()) -> list[str]:
-    return list(_pieces(ByteVocabulary(), ([byte] for byte in content), stop))
+    return list(text.pieces(ByteVocabulary(), ([byte] for byte in content), stop))
 
 
 def test_a_piece_is_whole_characters() -> None:

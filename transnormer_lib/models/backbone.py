@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from transnormer_lib.attention.norms import LayerNorm, RMSNorm
 from transnormer_lib.models.blocks import Block, build_norm
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.positions import Positions
+from transnormer_lib.models.pretrained import Pretrained
 
 
 @contextmanager
@@ -30,7 +32,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         model.train(was_training)
 
 
-class Backbone(nn.Module):
+class Backbone(nn.Module, Pretrained):
     """The stack that ``config`` describes; a subclass adds a head and draws the weights (``models.initialisation``)."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -84,6 +86,9 @@ class Backbone(nn.Module):
             weights.append(block.weights(x, key_padding_mask))
             x = block(x, key_padding_mask)
         return weights
+
+    def whole_config(self) -> Any:
+        return self.config
 
     def parameter_count(self) -> int:
         """Number of trainable parameters; tied weights count once."""

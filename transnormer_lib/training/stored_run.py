@@ -10,7 +10,7 @@ nor what else was recorded.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from transnormer_lib.training.gradient_statistics import GradientStatistics
 
 _CONFIG, _RECORD, _WEIGHTS, _GRADIENTS = "config.json", "record.json", "model.safetensors", "gradients.safetensors"
-_VOCABULARY = "tokenizer.json"
 
 
 class RunFailed(RuntimeError):
@@ -95,15 +94,11 @@ class Run:
         if self.config.data.task in ("context", "pixels", "speech"):
             name = self.config.data.task_name
             raise ValueError(f"run {self.path.name}: {name} has symbols of its own, so this model reads no text")
-        from transnormer_lib.data.characters import CharacterVocabulary
+        from transnormer_lib.data import stored_vocabulary
         from transnormer_lib.data.corpora import load_vocabulary
-        from transnormer_lib.data.vocabulary import BPEVocabulary, characters_of
 
-        if (stored := self.path / _VOCABULARY).exists():
-            definition = stored.read_text(encoding="utf-8")
-            if characters_of(self.config.data.vocabulary):
-                return CharacterVocabulary(json.loads(definition))
-            return BPEVocabulary(definition)
+        if (self.path / stored_vocabulary.FILE).exists():
+            return stored_vocabulary.read(self.config.data.vocabulary, self.path)
         return load_vocabulary(self.config.data.corpus, self.config.data.vocabulary)
 
     def generate(
@@ -130,24 +125,22 @@ class Run:
         It ends after ``tokens`` tokens or with the first of the texts in ``stop``, which is kept. Raises ValueError for
         an encoder, an empty prompt and an empty stop.
         """
-        from transnormer_lib.models.generation import continuation
+        from transnormer_lib.models import text
 
         if self.config.model.kind != "decoder" or self.config.head is not None:
             raise ValueError(f"run {self.path.name}: only a decoder writes text, and this is an encoder")
-        if not prompt:
-            raise ValueError("prompt='': must hold at least one character")
-        if "" in stop:
-            raise ValueError(f"stop={list(stop)!r}: each must hold at least one character")
-        vocabulary = self.vocabulary()
-        steps = continuation(self.model(), [_ids(vocabulary, prompt)], tokens, sampling, seed)
-        return _pieces(vocabulary, steps, stop)
+        model = self.model()
+        model.vocabulary = self.vocabulary()
+        return text.stream(model, prompt, tokens, sampling, seed, stop)
 
     def attention_maps(self, text: str) -> "list[Tensor]":
         """The attention weights of every layer on ``text``, each [heads, N, N] for N tokens."""
         import torch
 
+        from transnormer_lib.models.text import encoded
+
         with torch.no_grad():
-            return [w[0] for w in self.model().attention_weights(_ids(self.vocabulary(), text)[None])]
+            return [w[0] for w in self.model().attention_weights(encoded(self.vocabulary(), text)[None])]
 
     def gradients(self) -> "GradientStatistics":
         """The statistics of the gradients; raises ValueError for a run whose config did not ask for them."""
@@ -166,31 +159,6 @@ class Run:
         return RunFailed(line)
 
 
-def _ids(vocabulary: "Vocabulary", text: str) -> "Tensor":
-    import torch
-
-    return torch.tensor(vocabulary.encode(text)).long()
-
-
-def _pieces(vocabulary: "Vocabulary", steps: Iterable[list[int]], stop: Sequence[str]) -> Iterator[str]:
-    """The text of the single ids in ``steps`` as soon as its characters are complete, up to the first stop."""
-    ids: list[int] = []
-    shown = 0  # characters
-    for (token,) in steps:
-        ids.append(token)
-        text = vocabulary.decode(ids)
-        ends = [text.find(one) + len(one) for one in stop if one in text]
-        if ends:
-            yield text[shown : min(ends)]
-            return
-        whole = text.rstrip("\ufffd")  # the next token may complete the last character
-        if len(whole) > shown:
-            yield whole[shown:]
-            shown = len(whole)
-    if ids and (rest := vocabulary.decode(ids)[shown:]):
-        yield rest
-
-
 def write_record(config: RunConfig, record: dict[str, Any], folder: Path) -> None:
     """Write config and record."""
     write_text(folder / _CONFIG, json.dumps(asdict(config), indent=1, sort_keys=True))
@@ -205,13 +173,15 @@ def write_run(config: RunConfig, record: dict[str, Any], model: Any, gradients: 
     """Write all files of a complete run, ``gradients`` (statistics) unless None, and their digests."""
     from safetensors.torch import save_model
 
+    from transnormer_lib.data import stored_vocabulary
     from transnormer_lib.data.corpora import load_vocabulary
     from transnormer_lib.data.vocabulary import is_learned
 
     save_model(model, str(folder / _WEIGHTS))
     if is_learned(config.data.vocabulary):
-        vocabulary: Any = load_vocabulary(config.data.corpus, config.data.vocabulary)
-        write_text(folder / _VOCABULARY, vocabulary.definition)
+        vocabulary = load_vocabulary(config.data.corpus, config.data.vocabulary)
+        for name, text in stored_vocabulary.files(vocabulary).items():
+            write_text(folder / name, text)
     if gradients is not None:
         gradients.save(folder / _GRADIENTS)
     write_record(config, record, folder)
