@@ -50,8 +50,8 @@ def test_the_rows_of_a_preset_have_equally_many_parameters_to_three_percent(pres
     assert max(counts) < 1.03 * min(counts)
 
 
-def test_the_night_has_160_runs() -> None:
-    assert len(study.runs(PRESETS["night"])) == 160
+def test_the_night_has_200_runs() -> None:
+    assert len(study.runs(PRESETS["night"])) == 200
 
 
 @pytest.mark.parametrize(
