@@ -226,7 +226,7 @@ def test_filters_keep_the_likeliest_tokens_and_renormalise(
     assert p.sum().item() == pytest.approx(1.0)
     assert 1 <= int(kept.sum()) <= (top_k or V)
     if not bool(kept.all()):
-        assert full[kept].min() >= full[~kept].max()
+        assert full[kept].min() >= full[~kept].max() - 1e-12  # logits that differ by a rounding have equal shares
     torch.testing.assert_close(p[kept], full[kept] / full[kept].sum())
     candidates = full.sort(descending=True).values[: top_k or V]
     mass = (candidates / candidates.sum())[: int(kept.sum())]
