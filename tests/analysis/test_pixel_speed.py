@@ -95,5 +95,5 @@ def test_a_position_at_which_no_way_fits_is_left_out() -> None:
 
 def test_a_position_without_room_for_the_pixels_is_refused_at_once() -> None:
     ways = {"linear": Way(with_attention(build_model(decoder(), 0), "linear", 12), False, (1,))}
-    with pytest.raises(ValueError, match="positions=9: linear would write up to 16, its max_length is 12"):
+    with pytest.raises(ValueError, match="positions=9: linear would write up to 65, its max_length is 12"):
         timings(ways, (1, 9), memory=1e9, rounds=2, repeats=3)

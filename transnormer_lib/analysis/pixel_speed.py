@@ -22,6 +22,9 @@ from transnormer_lib.models.pixel_generation import head_of
 from transnormer_lib.models.stepper import Stepper
 
 _BYTES = 4  # float32
+# Pixels that a way with a state or a cache writes in a turn. Writing goes on from pixel to pixel, with the state in the
+# processor's caches; a single one would be timed with what the other ways have left there.
+PER_TURN = 8
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,8 @@ def timings(
 ) -> list[Timing]:
     """Time one pixel of every way, batch and position, in turns, where it needs no more than ``memory`` bytes.
 
+    In a turn a way with a state or a cache writes :data:`PER_TURN` pixels one after the other, whose mean counts.
+
     Beyond the position ``settle`` a way that recomputes, whose time grows with the batch, keeps one batch: the smallest
     whose time per image, at the last position before, is at most a tenth above the shortest, of those that fit to its
     end. The models must be on one device. Raises ValueError for counts below 1, equal positions, memory that is not
@@ -103,7 +108,7 @@ def timings(
     check_positive("memory", memory)
     check_count("rounds", rounds)
     check_distinct("positions", positions)
-    last = max(positions) + rounds * repeats + 1  # the first call of each is not timed
+    last = max(positions) + PER_TURN * (rounds * repeats + 1)  # the first call of each is not timed
     for name, way in ways.items():
         room = way.model.config.max_length
         if not way.recompute and last > room and way.fits(max(positions), memory):
@@ -119,14 +124,15 @@ def timings(
             if way.recompute:
                 calls |= {(name, batch): _reader(way.model, position, batch) for batch in fitting}
             else:
-                calls |= _writers(name, way.model, position, fitting)
+                calls |= _writers(name, way.model, position, fitting, PER_TURN)
         named = {f"{name} {batch}": (name, batch) for name, batch in calls}
         if not calls:
             continue
         turns = {label: calls[key] for label, key in named.items()}
         wait = _wait(ways.values())
         for label, values in interleaved(turns, rounds=rounds, repeats=repeats, wait=wait).items():
-            found.setdefault(named[label], {})[position] = tuple(values)
+            pixels = 1 if ways[named[label][0]].recompute else PER_TURN
+            found.setdefault(named[label], {})[position] = tuple(value / pixels for value in values)
     return [Timing(name, batch, by) for (name, batch), by in found.items()]
 
 
@@ -161,18 +167,20 @@ def _reader(model: LanguageModel, position: int, batch: int) -> Callable[[], obj
 
 
 class _Writer:
-    """Writes on from a state; every call is one more pixel of each image."""
+    """Writes on from a state; every call is ``pixels`` more pixels of each image."""
 
-    def __init__(self, model: LanguageModel, states: ModelState, ids_B: Tensor) -> None:
+    def __init__(self, model: LanguageModel, states: ModelState, ids_B: Tensor, pixels: int) -> None:
         self.stepper, self.head, self.states, self.ids_B = Stepper(model), head_of(model), states, ids_B
+        self.pixels = pixels
 
     def __call__(self) -> None:
-        hidden_BD, self.states = self.stepper.advance(self.ids_B, self.states)
-        self.ids_B = self.head.mixtures(hidden_BD).draw()
+        for _ in range(self.pixels):
+            hidden_BD, self.states = self.stepper.advance(self.ids_B, self.states)
+            self.ids_B = self.head.mixtures(hidden_BD).draw()
 
 
 def _writers(
-    name: str, model: LanguageModel, position: int, batches: Sequence[int]
+    name: str, model: LanguageModel, position: int, batches: Sequence[int], pixels: int = 1
 ) -> dict[tuple[str, int], Callable[[], object]]:
     """The prefix of one image, read once; every batch begins with copies of its state."""
     if not batches:
@@ -181,7 +189,7 @@ def _writers(
     made: dict[tuple[str, int], Callable[[], object]] = {}
     for batch in batches:
         states = [repeated(state, batch) for state in one]
-        made[name, batch] = _Writer(model, states, _random_ids(model, batch, 1)[:, 0])
+        made[name, batch] = _Writer(model, states, _random_ids(model, batch, 1)[:, 0], pixels)
     return made
 
 

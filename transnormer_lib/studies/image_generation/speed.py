@@ -24,7 +24,7 @@ from transnormer_lib.studies.image_generation.runs import Parameters, lsh_option
 LINEAR, CACHED, SOFTMAX = "linear, recurrent", "softmax, cached", "softmax, recomputed"
 LSH_1, LSH_4 = "lsh-1, recomputed", "lsh-4, recomputed"
 WAYS = (LINEAR, CACHED, SOFTMAX, LSH_1, LSH_4)
-SPARE = 256  # positions beyond the longest image, because every timed step moves a state on by one
+SPARE = 256  # positions beyond the longest image, because every timed pixel moves a state on by one
 
 
 def ways(
