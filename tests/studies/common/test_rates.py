@@ -10,6 +10,7 @@ import pytest
 from transnormer_lib import studies
 from transnormer_lib.project import find_project
 from transnormer_lib.report.parameters import resolve
+from transnormer_lib.show.tables import table_html
 from transnormer_lib.studies.ablations import runs as ablations
 from transnormer_lib.studies.attention_dilution import runs as dilution
 from transnormer_lib.studies.autoregressive_lm import runs as autoregressive
@@ -101,7 +102,12 @@ def test_the_page_says_where_a_row_is_not_judged_at_the_best_rate(
     monkeypatch: pytest.MonkeyPatch, taken: float, shown: str
 ) -> None:
     tables: list[Any] = []
-    monkeypatch.setattr(rates, "show_table", lambda lines, **options: tables.append((lines, options)))
+
+    def shown_table(lines: Any, **options: Any) -> None:
+        assert table_html(lines, **options)
+        tables.append((lines, options))
+
+    monkeypatch.setattr(rates, "show_table", shown_table)
     parameters = searching("04_autoregressive_lm")
     row = autoregressive.search(parameters).rows[0]
     search = autoregressive.search(
@@ -112,7 +118,7 @@ def test_the_page_says_where_a_row_is_not_judged_at_the_best_rate(
     rates.show_search(scored, store)
     ((lines, options),) = tables
     assert {line["taken"] for line in lines} == {shown}
-    assert (row in (options["note"] or "")) == (shown != "0.001")
+    assert (row in options["note"]) == (shown != "0.001")
 
 
 def test_a_row_judged_at_a_rate_that_was_not_tried_is_named() -> None:

@@ -163,5 +163,5 @@ def show_search(search: Search, store: RunStore) -> None:
             lines,
             caption=f"How each row's learning rate was chosen: its {search.scored} at the rates tried, on seeds that "
             "are not judged, and the rate that was taken.",
-            note=f"Not judged at the best rate that was tried: {', '.join(odd)}." if odd else None,
+            note=f"Not judged at the best rate that was tried: {', '.join(odd)}." if odd else "",
         )
