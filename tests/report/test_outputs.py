@@ -1,21 +1,22 @@
 """What a page adds to a notebook's outputs: regions that scroll, folds around what is long, and nothing lost."""
 
-import re
-
 import pytest
 from report_factory import HOSTILE
 
-from transnormer_lib.report.outputs import LONG_LIST, LONG_REGISTER, LONG_TABLE, finished, table_region
+from transnormer_lib.report.outputs import (
+    LONG_LIST,
+    LONG_REGISTER,
+    LONG_TABLE,
+    LONGEST_REGISTER,
+    finished,
+    table_region,
+)
 from transnormer_lib.show.tables import table_html
 from transnormer_lib.show.templating import output_styles, render
 
 
 def table(rows: int, **options: str) -> str:
     return str(table_html([{"name": f"row {n}", "value": n} for n in range(rows)], caption="Rows $x$.", **options))
-
-
-def text(html: str) -> str:
-    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
 
 
 @pytest.mark.parametrize("note", ["", "A note."], ids=["bare", "with a note"])
@@ -78,11 +79,31 @@ def entry(number: int, tone: str) -> str:
     )
 
 
-def test_entries_of_a_long_register_are_folded_below_what_the_paper_says_unless_they_are_not_confirmed() -> None:
-    entries = [entry(n, "good") for n in range(LONG_REGISTER)] + [entry(99, "bad")]
-    html = finished("".join(entries))
-    assert "<summary>It says 0.</summary>" in html
-    assert html.count('<details class="fold">') == LONG_REGISTER
-    assert html.count('<details class="fold" open>') == 1
-    assert html.count("<details") == html.count("</details>") == 2 * len(entries)
-    assert text("".join(entries[:1])) in text(finished("".join(entries[:1])))
+def test_many_entries_of_a_register_are_folded_with_their_anchors_outside() -> None:
+    html = finished("".join(entry(n, "good") for n in range(LONGEST_REGISTER + 1)))
+    fold = html.index('<details class="fold"><summary>')
+    assert f"{LONGEST_REGISTER + 1} entries of the register" in html
+    assert "all confirmed" in html
+    for n in range(LONGEST_REGISTER + 1):
+        assert html.index(f'<span id="entry-{n}" data-row="row-entry-{n}">') < fold
+        assert html.count(f'id="row-entry-{n}"') == 1
+        assert f"<summary>It says {n}.</summary>" in html
+    assert html.count("<details") == html.count("</details>") == 2 * (LONGEST_REGISTER + 1) + 1
+
+
+def test_an_entry_that_is_not_confirmed_is_never_folded() -> None:
+    html = finished("".join(entry(n, "bad" if n == 1 else "good") for n in range(LONGEST_REGISTER + 1)))
+    assert "1 not confirmed" in html
+    assert html.count('<details class="fold" open>') == 2  # the list and the entry
+
+
+def test_few_entries_stay_as_they_are() -> None:
+    entries = "".join(entry(n, "good") for n in range(LONG_REGISTER))
+    assert finished(entries) == entries
+
+
+def test_some_entries_are_listed_by_what_the_paper_says() -> None:
+    html = finished("".join(entry(n, "good") for n in range(LONG_REGISTER + 1)))
+    assert html.count('<details class="fold">') == LONG_REGISTER + 1
+    assert '<section class="tn-claim tn-entry tn-good" id="entry-0"' in html
+    assert "entries of the register" not in html

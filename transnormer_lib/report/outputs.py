@@ -13,7 +13,8 @@ from transnormer_lib.show.templating import render
 LONG_TABLE = 7  # rows that a table may have without being folded
 LONG_CELLS = 800  # characters of text that a table may have without being folded
 LONG_LIST = 3  # sentences that a list may have without being folded
-LONG_REGISTER = 4  # entries that a register may have without each being folded
+LONG_REGISTER = 2  # entries that one output may show in full; of more, each is folded
+LONGEST_REGISTER = 4  # entries that one output may list; more are also folded together
 
 _STYLES = re.compile(r'<style class="tn-outputs">.*?</style>\s*', re.DOTALL)
 _TABLE = re.compile(r'<div class="tn-table".*?</table>(?:\s*<p class="tn-table-note">.*?</p>)?\s*</div>', re.DOTALL)
@@ -24,6 +25,9 @@ _ENTRY = re.compile(
     r'(<section class="tn-claim tn-entry tn-(\w+)"[^>]*>.*?</p>)\s*(<dl class="tn-facts">.*?)</section>', re.DOTALL
 )
 _LIST = re.compile(r'(<div class="html">)(<ul>(?:(?!</?ul>).)*</ul>)(</div>)', re.DOTALL)
+_REGISTER = re.compile(r'(?:<section class="tn-claim tn-entry (?:(?!<section).)*</section>\s*)+', re.DOTALL)
+_ANCHOR = re.compile(r'(<section class="tn-claim tn-entry tn-\w+") id="(entry-[^"]+)"')
+_LOCUS = re.compile(r'<span class="tn-locus">(.*?)</span>', re.DOTALL)  # escaped by the template
 _SAYS = re.compile(r"<dd>(.*?)</dd>", re.DOTALL)
 _TAG = re.compile(r"<[^>]+>")
 
@@ -35,9 +39,7 @@ def finished(body: str) -> str:
     body = _FIGURE.sub(lambda found: found[1] + _scrolling(found[3], f"Figure {found[2].replace('-', ' ')}"), body)
     body = _TABLE.sub(_fold_table, body)
     body = _LIST.sub(_fold_list, body)
-    if len(_ENTRY.findall(body)) > LONG_REGISTER:
-        body = _ENTRY.sub(_fold_entry, body)
-    return body
+    return _REGISTER.sub(_fold_register, body)
 
 
 def table_region(table: str) -> str:
@@ -73,6 +75,23 @@ def _fold_list(found: re.Match[str]) -> str:
     start, sentences, end = found.groups()
     count = sentences.count("<li>")
     return found[0] if count <= LONG_LIST else f"{start}{_fold('In words', sentences, f'{count} lines')}{end}"
+
+
+def _fold_register(found: re.Match[str]) -> str:
+    """Several entries of a register: each folded below what the paper says; of very many, also their list."""
+    entries = [(one[2], _fold_entry(one)) for one in _ENTRY.finditer(found[0])]
+    if len(entries) <= LONG_REGISTER:
+        return found[0]
+    listed = "\n".join(entry for _, entry in entries)
+    if len(entries) <= LONGEST_REGISTER:
+        return listed
+    anchors = "".join(f'<span id="{name}" data-row="row-{name}"></span>' for _, name in _ANCHOR.findall(found[0]))
+    inner = _ANCHOR.sub(r'\1 id="row-\2"', listed)
+    places = ", ".join(dict.fromkeys(_LOCUS.findall(found[0])))
+    open_ones = sum(tone == "bad" for tone, _ in entries)
+    remark = f"{open_ones} not confirmed" if open_ones else "all confirmed"
+    summary = f"{len(entries)} entries of the register: {places}"
+    return f"{anchors}{_fold(summary, inner, remark, unfolded=open_ones > 0)}"
 
 
 def _fold_entry(found: re.Match[str]) -> str:
