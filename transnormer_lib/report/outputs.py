@@ -13,8 +13,7 @@ from transnormer_lib.show.templating import render
 LONG_TABLE = 7  # rows that a table may have without being folded
 LONG_CELLS = 800  # characters of text that a table may have without being folded
 LONG_LIST = 3  # sentences that a list may have without being folded
-LONG_REGISTER = 2  # entries that one output may show in full; of more, each is folded
-LONGEST_REGISTER = 4  # entries that one output may list; more are also folded together
+LONG_REGISTER = 2  # entries that one output may have without being folded
 
 _STYLES = re.compile(r'<style class="tn-outputs">.*?</style>\s*', re.DOTALL)
 _TABLE = re.compile(r'<div class="tn-table".*?</table>(?:\s*<p class="tn-table-note">.*?</p>)?\s*</div>', re.DOTALL)
@@ -78,13 +77,11 @@ def _fold_list(found: re.Match[str]) -> str:
 
 
 def _fold_register(found: re.Match[str]) -> str:
-    """Several entries of a register: each folded below what the paper says; of very many, also their list."""
+    """Several entries of a register: folded together, and each below what the paper says."""
     entries = [(one[2], _fold_entry(one)) for one in _ENTRY.finditer(found[0])]
     if len(entries) <= LONG_REGISTER:
         return found[0]
     listed = "\n".join(entry for _, entry in entries)
-    if len(entries) <= LONGEST_REGISTER:
-        return listed
     anchors = "".join(f'<span id="{name}" data-row="row-{name}"></span>' for _, name in _ANCHOR.findall(found[0]))
     inner = _ANCHOR.sub(r'\1 id="row-\2"', listed)
     places = ", ".join(dict.fromkeys(_LOCUS.findall(found[0])))
