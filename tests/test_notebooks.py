@@ -115,3 +115,4 @@ def test_the_first_notebook_says_what_each_of_the_others_is_about() -> None:
     texts = ["".join(c["source"]) for c in cells(PROJECT.notebooks[0]) if c["cell_type"] == "markdown"]
     (list_of_others,) = [text for text in texts if text.startswith("## What to read next")]
     assert [name for name in PROJECT.notebooks[1:] if f"- **{name[:2]}, " not in list_of_others] == []
+    assert [name for name in PROJECT.notebooks[1:] if f"]({name}.ipynb)" not in list_of_others] == []

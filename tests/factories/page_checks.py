@@ -3,10 +3,16 @@
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import parse_qsl
+
+from transnormer_lib.show.templating import PACKAGE
+
+OWN_SCRIPTS = {path.read_text(encoding="utf-8").strip() for path in PACKAGE.glob("report/templates/*.js")}
+LARGEST_PAGE, LARGEST_FRAME = 2_000_000, 100_000  # bytes of a page, and of its own styles and script
 
 
 class Page(HTMLParser):
-    """Ids, links, fetched resources, headings and visible text of a page."""
+    """Ids, links, fetched resources, headings, filters and visible text of a page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -15,12 +21,21 @@ class Page(HTMLParser):
         self.fetched: list[str] = []
         self.tags: list[str] = []
         self.text = ""
+        self.kind = ""  # the class of its body: page for a notebook's
+        self.headings: list[int] = []
+        self.without_alt: list[str] = []
+        self.stops: list[dict[str, str | None]] = []  # elements that only the keyboard's focus scrolls
+        self.filters: dict[str, set[str]] = {}
+        self.styles = ""
+        self.scripts = ""
+        self._select = ""
         self._open: list[str] = []
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
         self.tags.append(tag)
+        self._note(tag, values)
         if values.get("id"):
             self.ids.append(str(values["id"]))
         if tag == "a" and values.get("href"):
@@ -33,6 +48,21 @@ class Page(HTMLParser):
         if tag not in ("meta", "img", "br", "link", "hr", "input"):
             self._open.append(tag)
 
+    def _note(self, tag: str, values: dict[str, str | None]) -> None:
+        if tag == "body":
+            self.kind = values.get("class") or ""
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if tag == "img" and not (values.get("alt") or "").strip():
+            self.without_alt.append(str(values.get("src"))[:60])
+        if tag == "select":
+            self._select = str(values.get("name"))
+        if tag == "option":
+            self.filters.setdefault(self._select, set()).add(str(values.get("value")))
+        classes = set((values.get("class") or "").split())
+        if "tabindex" in values or tag == "pre" or classes & {"scroll", "tn-table"}:
+            self.stops.append(values)
+
     def handle_endtag(self, tag: str) -> None:
         if tag in self._open:
             while self._open.pop() != tag:
@@ -41,7 +71,10 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._open and self._open[-1] == "style":
             self._css(data)
-        elif not {"style", "script"} & set(self._open):
+            self.styles += data
+        elif self._open and self._open[-1] == "script":
+            self.scripts += data
+        elif not {"style", "script", "option"} & set(self._open):
             self.text += data
 
     def _css(self, css: str) -> None:
@@ -49,22 +82,45 @@ class Page(HTMLParser):
 
 
 def check_page(path: Path, scripts: int = 0) -> Page:
-    """Assert that the page loads nothing, runs nothing, has unique anchors, and that every link leads somewhere.
+    """Assert what every page must satisfy; a notebook's page runs one script, another as many as ``scripts``.
 
-    ``scripts`` is the number of the project's own scripts that stand in the page.
+    It loads nothing and runs no other script, its anchors are unique and its links lead somewhere, its headings are in
+    order, what scrolls can be reached and has a name, and it is small.
     """
     page = Page(path)
     assert [address for address in page.fetched if not address.startswith(("data:", "#"))] == []
-    assert page.tags.count("script") == scripts
+    assert page.tags.count("script") == (1 if page.kind == "page" else scripts)
+    assert not page.scripts or page.scripts.strip() in OWN_SCRIPTS
     assert not {"link", "iframe", "object", "embed"} & set(page.tags)
     assert len(page.ids) == len(set(page.ids)), sorted(i for i in page.ids if page.ids.count(i) > 1)
-    assert page.tags.count("h1") == 1
+    assert page.headings.count(1) == 1
+    assert all(below <= above + 1 for above, below in zip(page.headings, page.headings[1:], strict=False)), (
+        page.headings
+    )
+    assert page.without_alt == []
+    for stop in page.stops:
+        assert stop.get("tabindex") == "0", stop
+        assert stop.get("role"), stop
+        assert stop.get("aria-label"), stop
+    assert len(page.styles) + len(page.scripts) <= LARGEST_FRAME
+    assert path.stat().st_size <= LARGEST_PAGE
     for link in page.links:
-        if link.startswith(("http://", "https://")):
-            continue
-        file, _, anchor = link.partition("#")
-        target = path if not file else path.parent / file
-        assert target.exists(), link
-        if anchor:
-            assert anchor in (page.ids if target == path else Page(target).ids), link
+        _check_link(path, page, link)
     return page
+
+
+def _check_link(path: Path, page: Page, link: str) -> None:
+    """Assert that a link leads to a file and its anchor, to a filter that exists, or outside by choice."""
+    if link.startswith(("http://", "https://", "data:text/yaml;")):
+        return
+    file, _, anchor = link.partition("#")
+    target = path if not file else path.parent / file
+    assert target.exists(), link
+    if not anchor:
+        return
+    there = page if target == path else Page(target)
+    if "=" in anchor:
+        for name, value in parse_qsl(anchor, strict_parsing=True):
+            assert value in there.filters[name], link
+    else:
+        assert anchor in there.ids, link

@@ -215,3 +215,41 @@ def test_the_overview_leads_to_reports_and_shows_a_refused_command(root: Path) -
     assert "The last command was refused: preset='fast': <b>unknown</b>" in page.text
     build_overview(root, None)
     assert "refused" not in Page(path).text
+
+
+def test_a_count_leads_to_the_ledger_filtered_by_its_verdict(root: Path) -> None:
+    links = Page(root / QUICK / "index.html").links
+    assert "ledger.html#verdict=refuted" in links
+    assert "ledger.html#verdict=not%20run" in links
+    assert "ledger.html#verdict=inconsistent" not in links  # there is none
+
+
+def test_the_ledger_offers_what_its_claims_have_and_marks_every_claim_with_it(root: Path) -> None:
+    ledger = check_page(root / QUICK / "ledger.html", scripts=1)
+    html = (root / QUICK / "ledger.html").read_text()
+    assert ledger.filters["paper"] == {"", "transnormer", "gau"}
+    assert ledger.filters["scale"] == {"", "quick"}
+    assert ledger.filters["locus"] == {"", *(claim.locus for claim in CLAIMS)}
+    for name in ledger.filters:
+        assert html.count(f" data-{name}=") == len(CLAIMS), name
+
+
+def test_a_claim_in_the_ledger_leads_to_anchor_notebook_parameters_and_record(root: Path) -> None:
+    links = Page(root / QUICK / "ledger.html").links
+    ways = [f"{THEORY}.html", f"{THEORY}.html#parameters", f"records/{THEORY}.json", "#claim-bound-holds"]
+    assert set(ways) <= set(links)
+    assert f"records/{ABSENT}.json" not in links
+
+
+def test_the_front_page_says_how_long_notebooks_and_training_took(tmp_path: Path) -> None:
+    report_dir = make_report(tmp_path)
+    build_report(tmp_path, "quick", CLAIMS)
+    assert "0.4 minutes of notebooks, training not counted" in Page(report_dir / "index.html").text
+    for name in (THEORY, TABLE):  # both read one run of a minute, one another of two
+        path = report_dir / "records" / f"{name}.json"
+        record = json.loads(path.read_text())
+        record["provenance"]["training"] = {"60.0": 60.0} | ({"120.0": 120.0} if name == TABLE else {})
+        path.write_text(json.dumps(record))
+    build_report(tmp_path, "quick", CLAIMS)
+    text = Page(report_dir / "index.html").text
+    assert "0.4 minutes of notebooks, beside 3.0 minutes in which their runs were trained" in text

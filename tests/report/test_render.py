@@ -4,9 +4,11 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import nbformat
 import pytest
+import yaml
 from page_checks import Page, check_page
 from report_factory import ABSENT, CLAIMS, HOSTILE, MEASURED, TABLE, THEORY, claim, fail, make_report, write_record
 
@@ -74,7 +76,7 @@ def test_a_page_loads_nothing_and_all_its_links_and_contents_resolve(built: Path
 
 def test_hostile_text_of_streams_results_and_statements_is_shown_as_text(built: Path) -> None:
     html = page_of(built).read_text()
-    assert "<script" not in html
+    assert html.count("<script") == 1  # the page's own
     assert "evil.example" in html
     assert not re.search(r"<img[^>]*evil", html)
     page = Page(page_of(built))
@@ -233,7 +235,7 @@ def test_a_failed_notebooks_page_starts_with_one_line_and_what_was_kept(tmp_path
     assert "1 of its 4 claims were measured and are kept" in page.text
     assert f"{THEORY}.ipynb" in page.links
     assert "ValueError" in page.text[page.text.index("Section one") :]
-    assert "<script" not in page_of(tmp_path).read_text()
+    assert page_of(tmp_path).read_text().count("<script") == 1
 
 
 def test_a_notebook_that_never_ran_shows_its_text_and_says_so(built: Path) -> None:
@@ -283,3 +285,55 @@ def test_a_title_with_markup_is_shown_as_text(tmp_path: Path) -> None:
     build(tmp_path)
     check_page(page_of(tmp_path))
     check_page(tmp_path / "reports" / "quick" / "index.html")
+
+
+def test_the_executed_notebook_and_its_parameters_can_be_kept(built: Path) -> None:
+    links = Page(page_of(built)).links
+    assert f"{THEORY}.ipynb" in links
+    (parameters,) = [link for link in links if link.startswith("data:text/yaml")]
+    assert yaml.safe_load(unquote(parameters.partition(",")[2])) == {"scale": "quick", "steps": 300, "seeds": [0, 1]}
+    assert not [link for link in Page(page_of(built, ABSENT)).links if link.startswith("data:")]
+
+
+def test_headings_have_a_link_to_themselves(built: Path) -> None:
+    html = page_of(built).read_text()
+    assert '<a class="anchor" href="#section-one-2" aria-label="Link to this part">' in html
+
+
+def test_a_link_to_another_notebook_leads_to_its_page(tmp_path: Path) -> None:
+    make_report(tmp_path)
+    set_markdown(tmp_path, THEORY, f"## More\n\n[the table]({TABLE}.ipynb#section-one), [a file](data.ipynb).")
+    (tmp_path / "reports" / "quick" / "data.ipynb").write_text("{}")
+    build(tmp_path)
+    links = check_page(page_of(tmp_path)).links
+    assert f"{TABLE}.html#section-one" in links
+    assert "data.ipynb" in links
+
+
+@pytest.mark.parametrize(("lines", "folded"), [(8, False), (9, True)])
+def test_long_printed_output_is_folded_and_whole(tmp_path: Path, lines: int, folded: bool) -> None:
+    make_report(tmp_path, [stream("\n".join(f"line {n} {HOSTILE}" for n in range(lines)))])
+    build(tmp_path)
+    page = check_page(page_of(tmp_path))
+    assert (f"Printed {lines} lines" in page.text) is folded
+    assert all(f"line {n} {HOSTILE}" in page.text for n in range(lines))
+
+
+def test_many_claims_of_one_cell_are_folded_with_their_counts_and_anchors_outside(tmp_path: Path) -> None:
+    report_dir = make_report(tmp_path)
+    path = report_dir / f"{TABLE}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    members = [claim(f"many-{number}", "property", TABLE) for number in range(4)]
+    measurements = Measurements(TABLE, "quick", [*CLAIMS, *members])
+    recorded = [measurements.property(member.id, value=1, expected=1) for member in members]
+    outputs = [nbformat.v4.new_output("display_data", data=bundle(recorded))]
+    notebook.cells.append(nbformat.v4.new_code_cell("many", id="many", execution_count=99, outputs=outputs))
+    nbformat.write(notebook, path)
+    build_report(tmp_path, "quick", [*CLAIMS, *members])
+    check_page(page_of(tmp_path, TABLE))
+    html = page_of(tmp_path, TABLE).read_text()
+    article = html[html.index("<article>") :]
+    fold = article.index("Claims measured here: 4 ")
+    for member in members:
+        assert article.index(f'<span id="claim-{member.id}" data-row="row-{member.id}">') < fold
+        assert article.count(f'<tr id="row-{member.id}"') == 1

@@ -75,3 +75,31 @@ def test_what_is_no_table_is_refused(rows: Any, options: dict[str, Any], message
     with pytest.raises(ValueError, match=r"=|:") as error:
         table_html(rows, **options)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ([155.98765, 5.0123], ["155.99", "5.01"]),
+        ([3.5, -3.4941], ["3.5000", "−3.4941"]),
+        ([0.25, None, 1.0], ["0.25", "–", "1.00"]),
+        ([0.0, 0.5, 2], ["0.0", "0.5", "2.0"]),
+        ([0.00123, 4.5], ["0.00123", "4.50000"]),
+        ([1e-9, 2.5], ["10⁻⁹", "2.5"]),
+        ([float("inf"), 2.5], ["∞", "2.5"]),
+        ([12, 3], ["12", "3"]),
+    ],
+    ids=["sizes", "minus", "gap", "zero", "small", "too far apart", "infinite", "whole"],
+)
+def test_the_numbers_of_a_column_have_equally_many_decimals(values: list[Any], shown: list[str]) -> None:
+    html = table_html([{"name": "a", "value": value} for value in values], caption="c")
+    assert cells(html, "td") == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("1.37 [-0.01, 2.75]", "1.37 [−0.01, 2.75]"), ("-1 to -.5", "−1 to −.5"), ("2-3", "2-3"), ("lr 1e-3", "lr 1e-3"),
+     ("T-1", "T-1"), ("inf", "∞")],
+)  # fmt: skip
+def test_a_minus_inside_text_is_a_minus_sign(text: str, shown: str) -> None:
+    assert cells(table_html([{"name": "a", "value": text}], caption="c"), "td") == [shown]

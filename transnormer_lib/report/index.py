@@ -110,7 +110,7 @@ def build_report(
             write_notebook_page(report_dir, notebook, runs[notebook.name], own, ledger, around, serves, mine)
         except PageError as fault:
             failed.append(Failed(notebook.name, str(fault)))
-    write_ledger_page(report_dir, claims, ledger)
+    write_ledger_page(report_dir, claims, ledger, answers, above)
     write_found_page(report_dir, answers, above)
     _write_index(report_dir, scale, description, notebooks, runs, claims, ledger, failed, above, answers, unfinished)
     build_overview(root, None)
@@ -266,13 +266,25 @@ def _run_facts(records: Sequence[Mapping[str, Any]], notebooks: int) -> list[tup
     ran = sum(record.get("status") == "ok" for record in records)
     facts = [("notebooks", f"{ran} of {notebooks} ran")]
     if seconds:
-        facts.append(("time", f"{sum(seconds) / 60:.1f} minutes over all notebooks"))
+        facts.append(("time", f"{_minutes(sum(seconds))} of notebooks, {_training_text(provenances)}"))
     if memory:
         facts.append(("largest memory", str(size_text(max(memory)))))
     started = sorted(str(p["started"]) for p in provenances if p.get("started"))
     if started:
         facts.append(("last run", str(date_text(started[-1]))))
     return facts
+
+
+def _training_text(provenances: Sequence[Mapping[str, Any]]) -> str:
+    """How long the runs that notebooks read were trained; a run that several read counts once."""
+    runs = {name: seconds for p in provenances for name, seconds in p.get("training", {}).items()}
+    if not runs:
+        return "training not counted"
+    return f"beside {_minutes(sum(runs.values()))} in which their runs were trained"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.1f} minutes"
 
 
 def _shared_provenance(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:

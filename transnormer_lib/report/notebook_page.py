@@ -8,7 +8,9 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+import yaml
 from markupsafe import Markup
 
 from transnormer_lib.ledger.claims import Claim, by_id
@@ -23,6 +25,8 @@ from transnormer_lib.show.scoreboard import refill
 
 if TYPE_CHECKING:
     from transnormer_lib.report.render import NotebookHtml
+
+_SHOWN_FAILURES = 4  # the others unfold
 
 Neighbours = tuple[Notebook | None, Notebook | None]
 
@@ -58,6 +62,7 @@ def write_notebook_page(
         executed,
         run.record,
         banner,
+        good.exists(),
         judged,
         names,
         serves,
@@ -76,6 +81,7 @@ def write_notebook_page(
 
     frame = {
         **_frame(report_dir.name, notebook, run, around),
+        "downloads": _downloads(run, good),
         "digest": digest,
         "banner": banner,
         "serves": serves,
@@ -122,14 +128,16 @@ def _banner(run: Run, problem: str | None, claims: Sequence[Claim], ledger: Ledg
 def _page(frame: Mapping[str, Any], rendered: "NotebookHtml", claims: Sequence[Claim], ledger: Ledger) -> str:
     without_place = {claim.id for claim in claims}.difference(rendered.claims)
     rows = claim_rows(claims, ledger, ledger.judgements, here=frame["notebook"], anchored=without_place)
+    failed = [row for row in rows if row["verdict"] in FAILURES][:_SHOWN_FAILURES]
     return html_page(
         "page.html.j2",
+        "page.js",
         **frame,
         rendered=rendered,
         counts=counts(rows),
         found_above=_found_above(claims, ledger, frame["notebook"]),
-        failed=[row for row in rows if row["verdict"] in FAILURES],
-        others=[row for row in rows if row["verdict"] not in FAILURES],
+        failed=failed,
+        others=rows[len(failed) :],  # failures come first
         missing=bool(without_place),
     )
 
@@ -161,6 +169,16 @@ def _frame(preset: str, notebook: Notebook, run: Run, around: Neighbours) -> dic
         "previous": around[0],
         "following": around[1],
     }
+
+
+def _downloads(run: Run, good: Path) -> list[tuple[str, str]]:
+    """What the page offers to keep: its notebook with results, and the parameters as a preset's file has them."""
+    found = [("Executed notebook", good.name)] if good.exists() else []
+    values = run.record.get("parameters")
+    if isinstance(values, Mapping) and values:
+        text = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
+        found.append(("Its parameters", f"data:text/yaml;charset=utf-8,{quote(text)}"))
+    return found
 
 
 def _parameters(values: Any, defaults: Mapping[str, Any]) -> tuple[list[tuple[str, str, str]], list[tuple[str, str]]]:

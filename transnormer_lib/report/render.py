@@ -24,10 +24,12 @@ from traitlets.config import Config
 
 from transnormer_lib.ledger.measurements import MIME
 from transnormer_lib.report.notebooks import split_title
+from transnormer_lib.report.outputs import finished, formula_region, table_region
 from transnormer_lib.show.formulas import keep_punctuation, mathml
-from transnormer_lib.show.templating import output_styles, render
+from transnormer_lib.show.templating import render
 
 _TEMPLATE = Path(__file__).parent / "templates" / "notebook.html.j2"
+_NOTEBOOK = re.compile(r"^(\d{2}_\w+)\.ipynb(?=#|$)")
 _PRIORITY = ["text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png", "image/jpeg", "text/plain"]
 
 
@@ -78,14 +80,21 @@ class _Renderer(IPythonRenderer):
         heading = self._contents.add(max(level, 2), text)  # the page's title is its only heading of level 1
         return render("report/templates/heading.html.j2", heading=heading) + "\n"
 
+    def table(self, text: str) -> str:
+        return table_region(f"<table>\n{text}</table>\n")
+
+    def link(self, text: str, url: str, title: str | None = None) -> str:
+        """A link to another notebook leads to its page."""
+        return super().link(text, _NOTEBOOK.sub(r"\1.html", url), title)
+
     def block_math(self, body: str) -> str:
-        return mathml(body, display=True)
+        return formula_region(mathml(body, display=True))
 
     def inline_math(self, body: str) -> str:
         return mathml(body)
 
     def latex_environment(self, name: str, body: str) -> str:
-        return mathml(rf"\begin{{{name}}}{body}\end{{{name}}}", display=True)
+        return formula_region(mathml(rf"\begin{{{name}}}{body}\end{{{name}}}", display=True))
 
 
 class _Exporter(HTMLExporter):
@@ -129,9 +138,8 @@ def notebook_html(
     exporter = _exporter()
     exporter.register_filter("markdown2html", to_html)
     body, _ = exporter.from_notebook_node(nbformat.reads(json.dumps(content), as_version=4))
-    body = body.replace(output_styles(), "").strip()
     headings = [heading for heading in contents.headings if heading.level <= 3]
-    return NotebookHtml(Markup(lead_html), Markup(body), headings, drawn)
+    return NotebookHtml(Markup(lead_html), Markup(finished(body).strip()), headings, drawn)
 
 
 def _take_lead(notebook: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from markupsafe import Markup
 
 from transnormer_lib.ledger.claims import Claim
+from transnormer_lib.ledger.judging import counts
 from transnormer_lib.ledger.values import shown
 from transnormer_lib.ledger.verdicts import FAILURES, Judgement
 from transnormer_lib.show.templating import output_styles, render
@@ -13,23 +14,30 @@ from transnormer_lib.show.templating import output_styles, render
 Member = tuple[Claim, Judgement]
 
 _PAIRED = ("ordering", "comparable")  # kinds judged on differences paired by seed
+_LONG = 2  # rows; a page folds a longer table
 _FOLDED = 4  # claims not run for one reason: from this many on they are one row
 
 
 def claims_html(members: Sequence[Member], *, standalone: bool) -> Markup:
-    """What one cell measured: a card for one claim, a table for several; ``standalone`` adds the style sheet."""
+    """What one cell measured: a card for one claim, a table for several.
+
+    ``standalone`` adds the style sheet; otherwise it is for a page, which folds a long table.
+    """
     views = [view(claim, judgement) for claim, judgement in members]
     reasons: dict[str, list[dict[str, Any]]] = {}
     for one in views:
         if one["verdict"] == "not run":
             reasons.setdefault(one["reason"], []).append(one)
     not_run = {reason: claims for reason, claims in reasons.items() if len(claims) >= _FOLDED}
+    rows = [one for one in views if one["verdict"] != "not run" or one["reason"] not in not_run]
+    long = not standalone and len(rows) + len(not_run) > _LONG
     return render(
         "show/templates/claims.html.j2",
         styles=output_styles() if standalone else "",
         card=views[0] if len(views) == 1 else None,
-        rows=[one for one in views if one["verdict"] != "not run" or one["reason"] not in not_run],
+        rows=rows,
         not_run=list(not_run.items()),
+        folded=counts(views) if long else None,
     )
 
 

@@ -25,13 +25,14 @@ def runs_read(records: Iterable[Mapping[str, Any]]) -> None:
     """
     from IPython.display import display
 
-    seconds, made = 0.0, Counter[str]()
+    seconds, made, training = 0.0, Counter[str](), {}
     for record in records:
         seconds += record["seconds"]
+        training[str(record["seconds"])] = record["seconds"]  # no two runs take the same time to the microsecond
         conditions = record["provenance"]
         made[f"torch {conditions['versions'].get('torch')} on {conditions['device']}"] += 1
     line = f"{made.total()} runs, {seconds:.0f} seconds of training in all" + (f"; {runs_text(made)}" if made else "")
-    display({"text/plain": line, PROVENANCE_MIME: {"runs": dict(made)}}, raw=True)
+    display({"text/plain": line, PROVENANCE_MIME: {"runs": dict(made), "training": training}}, raw=True)
 
 
 def exhibit(name: str, content: Mapping[str, Any]) -> None:

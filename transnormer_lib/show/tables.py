@@ -1,7 +1,9 @@
 """Tables of results as accessible HTML: caption, scoped headers, aligned numbers, escaped text."""
 
 import numbers
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -12,6 +14,8 @@ from transnormer_lib.show.templating import output_styles, render
 if TYPE_CHECKING:
     import pandas as pd
 
+# A hyphen that stands for a minus: before a number, and neither in a range nor in a word.
+_HYPHEN = re.compile(r"(?<![\w.)\]-])-(?=\.?\d|∞)")
 _LONG_TEXT = 40  # from this many characters on, a column of text may wrap
 
 
@@ -44,9 +48,10 @@ def table_html(
     """The rows of a frame, or mappings with the same keys, as a table; the first column heads its row.
 
     ``published`` names the columns with the paper's values: they are set in italics and keep all their digits; other
-    numbers show at most ``digits`` significant ones. ``caption``, ``note``, headings and the columns named in ``math``
-    may hold ``$math$``, so they must not hold text from data. Raises ValueError for an empty caption, no rows, rows
-    with different columns, or a published or math column that does not exist.
+    numbers show at most ``digits`` significant ones, and as many decimals as the rest of their column. ``caption``,
+    ``note``, headings and the columns named in ``math`` may hold ``$math$``, so they must not hold text from data.
+    Raises ValueError for an empty caption, no rows, rows with different columns, or a published or math column that
+    does not exist.
     """
     if not caption.strip():
         raise ValueError(f"caption={caption!r}: must say something")
@@ -63,8 +68,40 @@ def table_html(
         }
         for name in names
     ]
-    texts = [[shown(record[name], digits=8 if name in published else digits) for name in names] for record in records]
-    return render("show/templates/table.html.j2", caption=caption, columns=columns, rows=texts, note=note.strip())
+    texts = [
+        [shown(value, 8) for value in values] if name in published else _texts(values, digits, name in math)
+        for name in names
+        for values in [[record[name] for record in records]]
+    ]
+    rows = list(zip(*texts, strict=True))
+    return render("show/templates/table.html.j2", caption=caption, columns=columns, rows=rows, note=note.strip())
+
+
+def _texts(values: Sequence[Any], digits: int, math: bool) -> list[str]:
+    """A column's values as text: numbers with equally many decimals, and a minus sign before those inside text."""
+    decimals = _decimals(values, digits)
+    if decimals is not None:
+        return [shown(v) if v is None else f"{v + 0.0:.{decimals}f}".replace("-", "−") for v in values]
+    return [
+        _HYPHEN.sub("−", shown(value)) if isinstance(value, str) and not math else shown(value, digits)
+        for value in values
+    ]
+
+
+def _decimals(values: Sequence[Any], digits: int) -> int | None:
+    """How many decimals the numbers of a column share; None if it holds other things or sizes too far apart.
+
+    The largest number has at most ``digits`` significant ones, the smallest at least three where one of them needs it.
+    """
+    found = [value for value in values if value is not None]
+    sizes = [abs(value) for value in found if _is_number(value) and value]
+    if not all(_is_number(v) for v in found) or not any(isinstance(v, float) for v in found) or not sizes:
+        return None
+    if not (min(sizes) >= 1e-3 and max(sizes) < 10 ** (digits - 1) and max(sizes) < 1e4 * min(sizes)):
+        return None
+    needed = max(len(shown(value, digits).partition(".")[2]) for value in found)
+    room, least = digits - 1 - floor(log10(max(sizes))), 2 - floor(log10(min(sizes)))
+    return min(needed, max(room, least))
 
 
 def _classes(values: Sequence[Any], published: bool) -> str:
