@@ -51,7 +51,8 @@ def _run_from(wheel: zipfile.ZipFile, into: Path, code: str) -> str:
     """What ``code`` prints where the wheel is unpacked and the checkout is not on the path."""
     site = into / "site"
     wheel.extractall(site)
-    program = f"import sys; sys.path[:] = [{str(site)!r}, *(p for p in sys.path if {str(ROOT)!r} not in p)]\n{code}"
+    checkout = [str(ROOT), str(ROOT / "kernels")]  # the environment may lie below it, and stays
+    program = f"import sys; sys.path[:] = [{str(site)!r}, *(p for p in sys.path if p not in {checkout})]\n{code}"
     done = subprocess.run([sys.executable, "-I", "-c", program], cwd=into, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -10,20 +10,26 @@ A folder holds:
 """
 
 import json
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 import torch
-from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
+from tqdm import TqdmWarning
 
 from transnormer_lib import sums
 from transnormer_lib.data import stored_vocabulary
 from transnormer_lib.files import write_text
 from transnormer_lib.models.model_card import LIBRARY, model_card
 from transnormer_lib.strict import from_plain
+
+with warnings.catch_warnings():
+    # Its progress bars would be widgets in a notebook, and warn below the first cell where there are none.
+    warnings.simplefilter("ignore", TqdmWarning)
+    from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 if TYPE_CHECKING:
     from transnormer_lib.data.vocabulary import Vocabulary
