@@ -76,6 +76,7 @@ def kill_once(store: Path, run: RunConfig, seconds: float, draw: random.Random) 
         "killed": os.WIFSIGNALED(status),
         "complete": len(list(partial.glob("step-*"))),
         "unfinished": (partial / ".writing").exists(),
+        "stored": (store / run_id(run)).exists(),  # killed after its end
     }
 
 
