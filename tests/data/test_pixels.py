@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from transnormer_lib.data.classification_batches import EpochBatches
 from transnormer_lib.data.images import load_mnist
 from transnormer_lib.data.pixel_baselines import LEFT, LEFT_UP, POSITIONS, baselines, strongest
-from transnormer_lib.data.pixels import SHAPES, PixelBatches, PixelSet, length_of, load_pixels
+from transnormer_lib.data.pixels import SHAPES, PixelSet, length_of, load_pixels
 from transnormer_lib.training.config import DataConfig
 
 
@@ -46,7 +47,7 @@ def test_a_target_is_the_next_value_of_its_image() -> None:
 
 def test_an_epoch_reads_every_training_image_once() -> None:
     images = np.arange(2 * 20).reshape(40, 1).repeat(196, 1).astype(np.uint8)
-    sampler = PixelBatches(made(images), batch_size=5, seed=3)
+    sampler = EpochBatches(made(images), batch_size=5, seed=3)
     epochs = [
         [row for step in range(e * 4, e * 4 + 4) for row in sampler.batch(step)["input_ids"][:, 0].tolist()]
         for e in (0, 1)

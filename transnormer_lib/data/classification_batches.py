@@ -17,7 +17,7 @@ epoch visits the examples in a new random order; a batch that an epoch cannot fi
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -116,6 +116,33 @@ class ExampleBatches:
     def batch(self, step: int) -> Batch:
         check_count("step", step, 0)
         return collate(self.examples, shuffled(len(self.examples), self.batch_size, self.seed, step), self.padding)
+
+
+class Pooled(Protocol):
+    """A task whose examples are all there and can be asked for by number."""
+
+    def pool(self, split: str, /) -> int:
+        """The number of examples of a split."""
+
+    def batch(self, split: str, index: NDArray[np.int64], /) -> Batch:
+        """The examples ``index`` [B]."""
+
+
+@dataclass(frozen=True)
+class EpochBatches:
+    """A sampler that reads every training example once per epoch. Raises ValueError if a number is out of range."""
+
+    task: Pooled
+    batch_size: int  # B
+    seed: int
+
+    def __post_init__(self) -> None:
+        check_count("batch_size", self.batch_size)
+        check_count("seed", self.seed, 0)
+
+    def batch(self, step: int) -> Batch:
+        check_count("step", step, 0)
+        return self.task.batch("train", shuffled(self.task.pool("train"), self.batch_size, self.seed, step))
 
 
 def shuffled(n: int, batch_size: int, seed: int, step: int) -> NDArray[np.int64]:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from transnormer_lib.checks import check_choice, check_count
 from transnormer_lib.data import cache, chunks, filterbanks, hub, sources
 from transnormer_lib.data.batches import Batch, Sampler, groups
-from transnormer_lib.data.classification_batches import shuffled
+from transnormer_lib.data.classification_batches import EpochBatches
 from transnormer_lib.data.faults import DataFault
 from transnormer_lib.data.sources import SPLITS
 from transnormer_lib.data.speech import PADDED_TO, Example, SpeechTask, collated, normalised
@@ -145,23 +145,6 @@ class LibriSpeech(SpeechTask):
                 f"length={self.length}: the shortest utterance of split {split!r} has {frames.min()} frames"
             )
         return chosen
-
-
-@dataclass(frozen=True)
-class EpochBatches:
-    """An endless sampler: each epoch reads every training utterance once. Raises ValueError if a number is wrong."""
-
-    task: LibriSpeech
-    batch_size: int  # B
-    seed: int
-
-    def __post_init__(self) -> None:
-        check_count("batch_size", self.batch_size)
-        check_count("seed", self.seed, 0)
-
-    def batch(self, step: int) -> Batch:
-        check_count("step", step, 0)
-        return self.task.batch("train", shuffled(self.task.pool("train"), self.batch_size, self.seed, step))
 
 
 def _utterances(table: str) -> Utterances:

@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from transnormer_lib.checks import check_choice, check_count
 from transnormer_lib.data import sources
 from transnormer_lib.data.batches import Batch, groups
-from transnormer_lib.data.classification_batches import shuffled
 from transnormer_lib.data.images import load_mnist, stratified_split
 from transnormer_lib.data.lra import shrunk
 
@@ -83,28 +82,14 @@ class PixelSet:
             check_count("count", count)
         return np.arange(total) if count is None or count >= total else np.arange(count) * total // count
 
+    def pool(self, split: str) -> int:
+        """The number of images of a split."""
+        return len(self.images[split])
+
     def held_out(self, split: str, count: int | None, batch_size: int) -> Iterator[Batch]:
         """Batches of the images of :meth:`spread`."""
         chosen = self.spread(split, count)
         return (self.batch(split, group) for group in groups(chosen, batch_size))
-
-
-@dataclass(frozen=True)
-class PixelBatches:
-    """A sampler of the training images, every epoch in another order. Raises ValueError if a number is out of range."""
-
-    pixels: PixelSet
-    batch_size: int  # B
-    seed: int
-
-    def __post_init__(self) -> None:
-        check_count("batch_size", self.batch_size)
-        check_count("seed", self.seed, 0)
-
-    def batch(self, step: int) -> Batch:
-        check_count("step", step, 0)
-        total = len(self.pixels.images["train"])
-        return self.pixels.batch("train", shuffled(total, self.batch_size, self.seed, step))
 
 
 def length_of(name: str) -> int:

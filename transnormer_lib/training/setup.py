@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from transnormer_lib.data.batches import Batch, DrawnBatches, Sampler, WindowBatches
-from transnormer_lib.data.classification_batches import MULTIPLE, ExampleBatches, Padding
+from transnormer_lib.data.classification_batches import MULTIPLE, EpochBatches, ExampleBatches, Padding
 from transnormer_lib.data.context_tasks import ContextTask
 from transnormer_lib.data.corpora import load_text_corpus
-from transnormer_lib.data.pixels import VALUES, PixelBatches, PixelSet, load_pixels
+from transnormer_lib.data.pixels import VALUES, PixelSet, load_pixels
 from transnormer_lib.data.speech import PADDED_TO, SpeechTask
 from transnormer_lib.data.speech_tasks import speech_task
 from transnormer_lib.data.text import TextCorpus
@@ -103,7 +103,7 @@ def training_batches(config: RunConfig, data: "Data") -> Sampler:
     if isinstance(data, ContextTask):
         return DrawnBatches(data, options.batch_size, config.seed)
     if isinstance(data, PixelSet):
-        return PixelBatches(data, options.batch_size, config.seed)
+        return EpochBatches(data, options.batch_size, config.seed)
     if isinstance(data, TextCorpus):
         masked = (data.vocabulary, options.masking) if options.task == "masked" else None
         shape = {"length": options.length, "batch_size": options.batch_size, "seed": config.seed}
