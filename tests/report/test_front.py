@@ -103,6 +103,23 @@ def test_the_last_sentence_says_the_sizes(effect: float, interval: tuple[float, 
     assert found[2] == f"With 95% intervals, {words}."
 
 
+@pytest.mark.parametrize(
+    ("effect", "interval", "words"),
+    [
+        (-0.0048, (-0.0128, 0.0033), "late: 0.005 bits per symbol (−0.003 to 0.013) against it"),
+        (0.0004, (-0.0001, 0.0009), "late: 0.0004 bits per symbol (−0.0001 to 0.0009) for it"),
+        (1.94, (0.31, 3.57), "late: 1.9 bits per symbol (0.3 to 3.6) for it"),
+    ],
+    ids=["behind", "tiny", "ahead"],
+)
+def test_a_size_that_is_no_loss_is_told_in_its_own_unit(
+    effect: float, interval: tuple[float, float], words: str
+) -> None:
+    asked = thesis("late", "ahead", headline=True, effect=EFFECT | {"form": "difference", "unit": "bits per symbol"})
+    found = Answer("transnormer", asked, "supported", (), effect=effect, interval=interval)
+    assert front.sentences([found])[2] == f"With 95% intervals, {words}."
+
+
 def test_a_mixed_thesis_is_told_with_what_speaks_against_it() -> None:
     assert front.sentences([answer("late", "mixed")])[1] == "In part: Of late (but ahead is not so)."
 
@@ -119,6 +136,12 @@ def test_marks_of_one_paper_share_an_axis_that_holds_zero_and_all_of_them() -> N
     assert plots[0]["zero"] == plots[1]["zero"]
     assert plots[1]["high"] < plots[1]["zero"] < plots[0]["low"] < plots[0]["effect"] < plots[0]["published"]
     assert len(section["axis"].ticks) >= 3
+
+
+def test_a_paper_without_an_effect_on_the_loss_has_no_axis() -> None:
+    (section,) = front.sections([answer("a", "cannot tell")], [], by_id(CLAIMS))
+    assert section["axis"] is None
+    assert section["rows"][0]["plot"] is None
 
 
 def test_without_theses_the_page_stands_all_the_same(tmp_path: Path) -> None:

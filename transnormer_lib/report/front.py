@@ -92,7 +92,7 @@ def _badge(found: Answer) -> dict[str, str]:
     return {"answer": found.answer, "tone": _TONES[found.answer], "sign": _SIGNS[found.answer]}
 
 
-def _row(found: Answer, axis: Axis, kept: Sequence[Kept], claims: Mapping[str, Claim]) -> dict[str, Any]:
+def _row(found: Answer, axis: Axis | None, kept: Sequence[Kept], claims: Mapping[str, Claim]) -> dict[str, Any]:
     thesis = found.thesis
     origins = {claims[part.claim].notebook for part in found.parts if part.source == "kept" and part.side != "open"}
     return _badge(found) | {
@@ -115,33 +115,36 @@ def _row(found: Answer, axis: Axis, kept: Sequence[Kept], claims: Mapping[str, C
 
 
 def effect_text(found: Answer) -> str | None:
+    """The effect with its unit and its 95% interval, or None where none was measured."""
     if found.effect is None or found.thesis.effect is None:
         return None
-    if found.interval is None:
-        return _size(found.effect, found.thesis.effect.unit)
-    low, high = (_size(end, "") for end in found.interval)
-    return f"{_size(found.effect, found.thesis.effect.unit)} ({low} to {high})"
+    return _sized(found.effect, found.interval or (), found.thesis.effect.unit)
 
 
 def published_text(found: Answer) -> str | None:
+    """The effect in print with its unit, or None where the paper has none."""
     if found.published_effect is None or found.thesis.effect is None:
         return None
-    return _size(found.published_effect, found.thesis.effect.unit)
+    return _sized(found.published_effect, (), found.thesis.effect.unit)
 
 
-def _size(value: float, unit: str) -> str:
-    text = f"{value:.{1 if abs(value) >= 1 else 2}f}".replace("-", "−")
-    return f"{text}%" if unit == _AXIS_UNIT else f"{text} {unit}".strip()
+def _sized(effect: float, interval: Sequence[float], unit: str) -> str:
+    """``0.31% (0.10 to 0.50)``: as many decimals for all as the largest needs for two significant digits."""
+    largest = max(map(abs, (effect, *interval)))
+    decimals = next((number for number in (1, 2, 3) if largest >= 10.0 ** (1 - number)), 4)
+    size, *ends = (f"{value:.{decimals}f}".replace("-", "−") for value in (effect, *interval))
+    return (f"{size}%" if unit == _AXIS_UNIT else f"{size} {unit}") + (f" ({' to '.join(ends)})" if ends else "")
 
 
 def _headline(found: Answer) -> str | None:
     """``local attention in the early layers lowers the loss by 11.7% (10.9 to 12.5)``."""
-    if found.effect is None or found.interval is None:
+    if found.effect is None or found.interval is None or found.thesis.effect is None:
         return None
     sign = 1.0 if found.effect >= 0 else -1.0
-    ends = sorted(sign * end for end in found.interval)
-    size = f"{_size(sign * found.effect, _AXIS_UNIT)} ({_size(ends[0], '')} to {_size(ends[1], '')})"
-    return f"{found.thesis.short} {'lowers' if sign > 0 else 'raises'} the loss by {size}"
+    size = _sized(sign * found.effect, sorted(sign * end for end in found.interval), found.thesis.effect.unit)
+    if _on_axis(found):
+        return f"{found.thesis.short} {'lowers' if sign > 0 else 'raises'} the loss by {size}"
+    return f"{found.thesis.short}: {size} {'for' if sign > 0 else 'against'} it"
 
 
 def _told(found: Answer) -> str:
@@ -155,18 +158,19 @@ def _on_axis(found: Answer) -> bool:
     return found.thesis.effect is not None and found.thesis.effect.unit == _AXIS_UNIT
 
 
-def _axis(answers: Sequence[Answer]) -> Axis:
-    values = [0.0, 1.0]
+def _axis(answers: Sequence[Answer]) -> Axis | None:
+    """The axis that holds every effect in percent of the loss, or None where there is none."""
+    values = []
     for found in answers:
         if _on_axis(found):
             values += [value for value in (found.effect, found.published_effect) if value is not None]
             values += found.interval or ()
-    return Axis(min(values), max(values))
+    return Axis(min(values + [0.0]), max(values + [1.0])) if values else None
 
 
-def _plot(found: Answer, axis: Axis) -> dict[str, float | None] | None:
+def _plot(found: Answer, axis: Axis | None) -> dict[str, float | None] | None:
     """Places of the row's marks, or None where the row has nothing on the common axis."""
-    if not _on_axis(found) or (found.effect is None and found.published_effect is None):
+    if axis is None or not _on_axis(found) or (found.effect is None and found.published_effect is None):
         return None
     low, high = found.interval or (None, None)
     values = {"zero": 0.0, "low": low, "effect": found.effect, "high": high, "published": found.published_effect}
