@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -314,6 +315,13 @@ def _carry(options: argparse.Namespace) -> int:
         raise _mistake(str(mistake)) from mistake
 
 
+def _repeat(options: argparse.Namespace) -> int:
+    project, _, notebooks = _chosen(options)
+    from transnormer_lib.report.repeat import repeat
+
+    return repeat(project, options.preset, notebooks, options.sample, options.seed, options.tolerance)
+
+
 def _mistake(line: str) -> ValueError:
     from transnormer_lib.project import UserMistake
 
@@ -410,6 +418,14 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--store", type=Path, help="the runs (default: $TRANSNORMER_RUNS or runs/)")
     export.set_defaults(run=_export)
 
+    repeat = commands.add_parser(
+        "repeat", parents=[chosen], help="train some of the kept runs again, from nothing, and compare the numbers"
+    )
+    repeat.add_argument("--sample", type=_positive, default=10, help="how many, drawn from all (default: 10)")
+    repeat.add_argument("--seed", type=int, default=0, help="another seed, another sample")
+    repeat.add_argument("--tolerance", type=_share, default=0.01, help="largest share of a number (default: 0.01)")
+    repeat.set_defaults(run=_repeat)
+
     sweep = commands.add_parser(
         "sweep",
         parents=[chosen, cores, named],
@@ -449,6 +465,13 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number of at least 1")
     return int(text)
+
+
+def _share(text: str) -> float:
+    with suppress(ValueError):
+        if 0.0 <= (value := float(text)) <= 1.0:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r}: must be a number from 0 to 1")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,6 +6,7 @@ study's plans. Notebooks and pages of a smaller scale show it with its origin. K
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,6 +18,8 @@ from transnormer_lib.project import Project, UserMistake, find_project
 
 _ENTRY = {"id", "verdict", "scale", "measured", "seeds"}  # what the ledger reads of a claim
 _PLAN = {"file", "sha256", "commit", "date", "judged", "after"}
+
+_LONG, _SHORT = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}\b"), r"\1"  # a commit's name as people cite it
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,12 @@ class Kept:
         return (
             f"Kept from the preset {self.preset}, {self.started[:10]}: {len(self.runs)} training runs, "
             f"{self.training_seconds / 60:.0f} minutes of training in all, on {self.device}, {self.threads} "
-            f"thread{'' if self.threads == 1 else 's'} a run, commit {self.commit}."
+            f"thread{'' if self.threads == 1 else 's'} a run, {self._commits()}."
         )
+
+    def _commits(self) -> str:
+        named = self.commit.split("; ")
+        return f"commit{'' if len(named) == 1 else 's'} {', '.join(_LONG.sub(_SHORT, commit) for commit in named)}"
 
     def planned(self) -> list[str]:
         """Per plan, its commit and whether it came before the runs that were judged by it."""

@@ -165,7 +165,7 @@ def _axis(answers: Sequence[Answer]) -> Axis | None:
         if _on_axis(found):
             values += [value for value in (found.effect, found.published_effect) if value is not None]
             values += found.interval or ()
-    return Axis(min(values + [0.0]), max(values + [1.0])) if values else None
+    return Axis(min(0.0, *values), max(1.0, *values)) if values else None
 
 
 def _plot(found: Answer, axis: Axis | None) -> dict[str, float | None] | None:

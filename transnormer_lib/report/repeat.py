@@ -1,0 +1,117 @@
+"""Train some of the kept runs once more, from nothing, and compare their measurements: ``transnormer repeat``."""
+
+import math
+import random
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transnormer_lib.ledger import kept
+from transnormer_lib.ledger.kept import Kept
+from transnormer_lib.project import Project, UserMistake
+from transnormer_lib.report.progress import say
+
+if TYPE_CHECKING:
+    from transnormer_lib.training.config import RunConfig
+
+
+@dataclass(frozen=True)
+class Pick:
+    """A kept run that is made again."""
+
+    origin: Kept
+    number: int  # in the study's order
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What was kept of it."""
+        return self.origin.runs[self.number]
+
+
+def repeat(project: Project, preset: str, notebooks: Sequence[str], sample: int, seed: int, tolerance: float) -> int:
+    """Make ``sample`` kept runs again, drawn with ``seed``, and print how far each is from what was kept.
+
+    Returns 0 if no measurement of any run differs by more than ``tolerance``, as a share of the kept one, else 1.
+    Raises :class:`UserMistake` if nothing is kept, or if the study has lost a run that was kept.
+    """
+    from transnormer_lib.training.store import RunStore
+
+    found = [one for notebook in notebooks if (one := kept.read(preset, notebook, project))]
+    picks = draw(found, sample, seed)
+    if not picks:
+        raise UserMistake(f"preset={preset!r}: no training run of these notebooks is kept in {kept.folder(project)}")
+    configs = [_config(project, preset, pick) for pick in picks]
+    say(f"repeat: {len(picks)} of {sum(len(one.runs) for one in found)} kept runs, from nothing")
+    far = 0
+    with tempfile.TemporaryDirectory(prefix="transnormer-repeat-") as folder:
+        store = RunStore(Path(folder))
+        for pick, config in zip(picks, configs, strict=True):
+            difference = largest_difference(pick.record, store.get(config).record)
+            far += difference is None or difference > tolerance
+            device = pick.origin.device
+            say(f"  {pick.origin.notebook[:2]} {config.name}: {told(difference, tolerance)} (kept from {device})")
+    say(f"repeat: {len(picks) - far} of {len(picks)} runs give the kept numbers")
+    return 1 if far else 0
+
+
+def draw(found: Sequence[Kept], sample: int, seed: int) -> list[Pick]:
+    """``sample`` of all kept runs without repetition, or all if there are fewer, in their order."""
+    every = [Pick(one, number) for one in found for number in range(len(one.runs))]
+    chosen = random.Random(seed).sample(range(len(every)), min(sample, len(every)))
+    return [every[place] for place in sorted(chosen)]
+
+
+def _config(project: Project, preset: str, pick: Pick) -> "RunConfig":
+    """The pick's config under the parameters that were kept; those that came later have today's values."""
+    from transnormer_lib import studies
+    from transnormer_lib.report.parameters import resolve
+
+    notebook, wanted = pick.origin.notebook, pick.record
+    try:
+        values = resolve(project, preset, notebook)
+        values |= {name: value for name, value in pick.origin.parameters.items() if name in values}
+        configs = studies.runs(notebook, values)
+    except ValueError as mistake:
+        raise UserMistake(f"{notebook}: the kept parameters are not of this code: {mistake}") from None
+    for config in configs:
+        if (config.name, config.seed) == (wanted["name"], wanted["seed"]):
+            return config
+    raise UserMistake(
+        f"{notebook}: the study has no run {wanted['name']!r} any more, which was kept of commit {pick.origin.commit}"
+    )
+
+
+def largest_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None:
+    """The largest difference of two records' measurements, as a share of the first; None if they cannot be compared.
+
+    A measurement that only one of them has, because evaluation has learned to measure more, is left out.
+    """
+    points = before["validation"], after["validation"]
+    if before["status"] != after["status"] or before["steps"] != after["steps"] or len(points[0]) != len(points[1]):
+        return None
+    shares = [0.0]
+    for old, new in zip(*points, strict=True):
+        both = old.keys() & new.keys() - {"step"}
+        if old["step"] != new["step"] or not both:
+            return None
+        shares += [_share(old[name], new[name]) for name in both]
+    return max(shares)
+
+
+def _share(old: float, new: float) -> float:
+    if old == new or (math.isnan(old) and math.isnan(new)):
+        return 0.0
+    share = abs(new - old) / abs(old) if old else math.inf
+    return math.inf if math.isnan(share) else share
+
+
+def told(difference: float | None, tolerance: float) -> str:
+    """The difference in words."""
+    if difference is None:
+        return "differs: it ended in another way"
+    if difference == 0.0:
+        return "the same bit for bit"
+    words = f"at most {difference:.2g} away, as a share"
+    return words if difference <= tolerance else f"differs: {words}"
