@@ -36,7 +36,7 @@ def table(study: str, name: str = "plan") -> list[dict[str, str]]:
     commit = history.commit_of(path)
     if commit is not None:
         content = content | {"commit": f"{commit.name[:12]}, {commit.date[:10]}"}
-    return [{"": part.replace("_", " "), "the plan": text} for part, text in content.items()]
+    return [{"part": part.replace("_", " "), "the plan": text} for part, text in content.items()]
 
 
 def evidence(study: str, judged: Mapping[str, str | None]) -> list[dict[str, Any]]:

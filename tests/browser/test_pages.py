@@ -1,0 +1,112 @@
+"""Every page of the quick report in a real browser: phone to desktop, light and dark, on screen and on paper."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from conftest import CHECKOUT, REPORT, Open
+
+pytestmark = pytest.mark.browser
+
+NAMES = sorted(path.stem for path in [*(CHECKOUT / "notebooks").glob("*.ipynb")]) + ["index", "found", "ledger"]
+WIDTHS = (390, 820, 1440)
+TALLEST = 12_000  # pixels of a page on a desktop before anything is unfolded
+ON_PAPER = {"width": 718, "height": 1047}  # A4 in CSS pixels, inside margins of a centimetre
+
+# What of the page, or of boxes that neither scroll nor clip, is wider than the window.
+SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+# Formulas that take no room, and the text of those that a box without a scroll bar cuts.
+LOST_FORMULAS = """() => [...document.querySelectorAll("math")].filter((m) => m.checkVisibility()).filter((m) => {
+  const box = m.getBoundingClientRect();
+  return box.width < 3 || box.height < 5;
+}).map((m) => m.textContent)"""
+LANDS = """(hash) => {
+  const target = document.getElementById(decodeURIComponent(hash.slice(1)));
+  const box = target.getBoundingClientRect();
+  const atEnd = Math.abs(document.documentElement.scrollHeight - innerHeight - scrollY) < 2;
+  return target.checkVisibility() && (Math.abs(box.top) < 40 || (atEnd && box.top < innerHeight));
+}"""
+CUT_ON_PAPER = """(height) => [...document.querySelectorAll("figure, .tn-figure, img, svg.forest")]
+  .filter((one) => one.checkVisibility())
+  .filter((one) => one.getBoundingClientRect().height > height
+    || (one.tagName === "FIGURE" && getComputedStyle(one).breakInside !== "avoid"))
+  .map((one) => one.outerHTML.slice(0, 120))"""
+WIDER_THAN_PAPER = """(width) => [...document.querySelectorAll("figure img, table, pre")]
+  .filter((one) => one.checkVisibility())
+  .filter((one) => one.getBoundingClientRect().right > width + 1)
+  .map((one) => one.outerHTML.slice(0, 120))"""
+
+
+@pytest.fixture(params=NAMES)
+def path(request: pytest.FixtureRequest, report: Path) -> Iterator[Path]:
+    found = report / f"{request.param}.html"
+    if not found.exists():
+        pytest.skip(f"the report has no page {request.param}")
+    yield found
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_page_fits_its_window_and_keeps_to_itself(path: Path, width: int, scheme: str, visit: Open) -> None:
+    found = visit(path, width, scheme)
+    assert found.page.evaluate(SIDEWAYS) <= 0
+    assert found.page.evaluate(LOST_FORMULAS) == []
+    found.check()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1440, "dark")], ids=["phone", "desktop-dark"])
+def test_axe_finds_no_violation_folded_or_unfolded(path: Path, width: int, scheme: str, visit: Open) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = visit(path, width, scheme).page
+    for _ in ("folded", "unfolded"):
+        found = Axe().run(page).response["violations"]
+        assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
+        page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
+
+
+def test_a_page_is_not_too_long_before_anything_is_unfolded(path: Path, visit: Open) -> None:
+    assert visit(path).page.evaluate("document.documentElement.scrollHeight") <= TALLEST
+
+
+def test_every_entry_of_the_contents_leads_to_its_part(path: Path, visit: Open) -> None:
+    page = visit(path).page
+    for link in page.query_selector_all(".contents.wide a"):
+        link.click()
+        page.wait_for_timeout(30)
+        hash_now = page.evaluate("location.hash")
+        assert unquote(hash_now) == unquote(str(link.get_attribute("href")))
+        assert page.evaluate(LANDS, hash_now), hash_now
+
+
+def test_without_scripts_the_same_words_can_be_read(path: Path, visit: Open) -> None:
+    def words(page: Any) -> list[str]:
+        return re.findall(r"\w{4,}", page.evaluate("document.querySelector('main').innerText"))
+
+    with_scripts, without = (visit(path, scripts=scripts).page for scripts in (True, False))
+    # Without scripts nothing can be evaluated; the browser still lays the page out and says what is visible.
+    seen = re.findall(r"\w{4,}", without.inner_text("main"))
+    assert set(words(with_scripts)) - set(seen) <= {"Show", "code", "Search", "Filter", "Copy"} | _filters(with_scripts)
+
+
+def _filters(page: Any) -> set[str]:
+    return {
+        word for form in page.query_selector_all("form.filter") for word in re.findall(r"\w{4,}", form.inner_text())
+    }
+
+
+def test_on_paper_nothing_is_cut(path: Path, visit: Open) -> None:
+    page = visit(path).page
+    page.set_viewport_size(ON_PAPER)
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(CUT_ON_PAPER, ON_PAPER["height"]) == []
+    assert page.evaluate(WIDER_THAN_PAPER, ON_PAPER["width"]) == []
+
+
+def test_the_report_has_all_its_pages(report: Path) -> None:
+    assert {path.stem for path in report.glob("*.html")} == set(NAMES)
+    assert report == REPORT
