@@ -2,6 +2,7 @@
 # make test                                                        the tests, ten minutes on two cores
 # make test-slow                                                   the others: whole processes, kills, exhaustive grids
 # make oracles                                                     our mechanisms against other people's code (installs it)
+# make test-browser                                                the pages in a real browser (needs Chromium and a report)
 # make lab                                                         open the notebooks in JupyterLab
 # make check                                                       lint, format and types
 # make clean                                                       remove .venv and caches; runs/ and reports/ stay
@@ -18,6 +19,7 @@ BIN   := $(VENV)/bin
 # Written last, so an interrupted set-up is taken up again and a finished one is skipped.
 STAMP := $(VENV)/.installed
 ORACLES := $(VENV)/.oracles
+BROWSER := $(VENV)/.browser
 # What notebook 13 reads, and beam search where there is a wheel; installed when the notebook is first wanted.
 SPEECH := $(VENV)/.speech
 SPEECH_WANTED := $(if $(ONLY),$(findstring 13,$(ONLY))$(findstring speech,$(ONLY)),all)
@@ -31,7 +33,7 @@ CHINESE_WANTED := $(if $(ONLY),$(findstring 15,$(ONLY))$(findstring gau_model,$(
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test test-slow oracles lab check clean
+.PHONY: help setup report test test-slow test-browser oracles lab check clean
 
 help:
 	@sed -n '1,/^$$/s/^# //p' Makefile
@@ -60,6 +62,16 @@ test-slow: $(STAMP)
 
 oracles: $(ORACLES)
 	@$(BIN)/python -m pytest tests/oracles $(PYTEST_ARGS)
+
+test-browser: $(BROWSER)
+	@$(BIN)/python -m pytest tests/browser -m browser $(PYTEST_ARGS)
+
+$(BROWSER): $(STAMP)
+	@echo "browser: installing what drives a browser (log in $(VENV)/browser.log)"
+	@rm -f $(BROWSER)
+	@$(BIN)/python -m pip install --quiet --log $(VENV)/browser.log -c constraints.txt -e '.[browser]' \
+		|| { echo "browser: failed; the reason is above and in $(VENV)/browser.log; run make test-browser again" >&2; exit 1; }
+	@touch $(BROWSER)
 
 $(ORACLES): $(STAMP)
 	@echo "oracles: installing the packages that the mechanisms are held against (log in $(VENV)/oracles.log)"

@@ -54,15 +54,17 @@ INTERRUPTED = {
 }
 # What needs the network says so, here where there is none.
 REFUSED = {"transnormer data fetch": "is not on this machine and HF_HUB_OFFLINE forbids fetching it"}
+# A CPU of another kind than the one that made the kept numbers gives others, and says so.
+MACHINE_DECIDES = {"transnormer repeat --preset night --only 14 --sample 1": "1 runs give the kept numbers"}
 ON_A_CLUSTER = ("transnormer sweep --preset paper --only 07 --processes 8 -- --executor slurm --jobs 50",)
-OF_CI = ("make report", "make test", "make oracles")  # .ci/run calls them itself
+OF_CI = ("make report", "make test", "make oracles", "make test-browser")  # .ci/run calls them itself
 ON_OWN_TEXT = ("transnormer runs", "transnormer train my_run.yaml", "transnormer export")
 EXPORTS = [line for line in COMMANDS if line.startswith("transnormer export")]
 CARRY = [line for line in COMMANDS if line.startswith(("transnormer runs export", "transnormer runs import"))]
 TO_THE_END = [
     line
     for line in COMMANDS
-    if line not in {*INTERRUPTED, *REFUSED, *ON_A_CLUSTER, *OF_CI} and not line.startswith(ON_OWN_TEXT)
+    if line not in {*INTERRUPTED, *REFUSED, *MACHINE_DECIDES, *ON_A_CLUSTER, *OF_CI} and not line.startswith(ON_OWN_TEXT)
 ]
 
 
@@ -146,6 +148,15 @@ def test_a_printed_command_says_what_it_lacks_here_and_fails(command: str, tmp_p
     done = subprocess.run(_here(command), cwd=CHECKOUT, env=nothing_here, capture_output=True, text=True)
     assert done.returncode == 1
     assert REFUSED[command] in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.printed
+@pytest.mark.parametrize("command", MACHINE_DECIDES)
+def test_a_printed_command_ends_with_what_the_machine_decides(command: str, tmp_path: Path) -> None:
+    done = subprocess.run(_here(command), cwd=CHECKOUT, env=_environment(tmp_path), capture_output=True, text=True)
+    assert done.returncode in (0, 1)
+    assert MACHINE_DECIDES[command] in done.stdout
     assert "Traceback" not in done.stderr
 
 

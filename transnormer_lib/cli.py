@@ -423,7 +423,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     repeat.add_argument("--sample", type=_positive, default=10, help="how many, drawn from all (default: 10)")
     repeat.add_argument("--seed", type=int, default=0, help="another seed, another sample")
-    repeat.add_argument("--tolerance", type=_share, default=0.01, help="largest share of a number (default: 0.01)")
+    repeat.add_argument(
+        "--tolerance", type=_share, default=0.0, help="by which share a number may differ (default: 0, bit for bit)"
+    )
     repeat.set_defaults(run=_repeat)
 
     sweep = commands.add_parser(

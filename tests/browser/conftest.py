@@ -55,7 +55,7 @@ Open = Callable[..., Visit]
 
 @pytest.fixture
 def visit(browser: Any) -> Iterator[Open]:
-    """``visit(path, width=1440, scheme="light", fragment="", scripts=True)`` opens a page; all are closed at the end."""
+    """``visit(path, width=1440, scheme="light", fragment="", scripts=True)`` opens a page until the test ends."""
     contexts = []
 
     def open_page(

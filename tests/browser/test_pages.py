@@ -1,7 +1,6 @@
 """Every page of the quick report in a real browser: phone to desktop, light and dark, on screen and on paper."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -11,7 +10,7 @@ from conftest import CHECKOUT, REPORT, Open
 
 pytestmark = pytest.mark.browser
 
-NAMES = sorted(path.stem for path in [*(CHECKOUT / "notebooks").glob("*.ipynb")]) + ["index", "found", "ledger"]
+NAMES = [*sorted(path.stem for path in (CHECKOUT / "notebooks").glob("*.ipynb")), "index", "found", "ledger"]
 WIDTHS = (390, 820, 1440)
 TALLEST = 12_000  # pixels of a page on a desktop before anything is unfolded
 ON_PAPER = {"width": 718, "height": 1047}  # A4 in CSS pixels, inside margins of a centimetre
@@ -41,11 +40,11 @@ WIDER_THAN_PAPER = """(width) => [...document.querySelectorAll("figure img, tabl
 
 
 @pytest.fixture(params=NAMES)
-def path(request: pytest.FixtureRequest, report: Path) -> Iterator[Path]:
+def path(request: pytest.FixtureRequest, report: Path) -> Path:
     found = report / f"{request.param}.html"
     if not found.exists():
         pytest.skip(f"the report has no page {request.param}")
-    yield found
+    return found
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

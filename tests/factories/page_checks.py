@@ -111,7 +111,7 @@ def check_page(path: Path, scripts: int = 0) -> Page:
 
 def _check_link(path: Path, page: Page, link: str) -> None:
     """Assert that a link leads to a file and its anchor, to a filter that exists, or outside by choice."""
-    if link.startswith(("http://", "https://", "data:text/yaml;")):
+    if link.startswith(("http://", "https://", "data:text/yaml;", "data:text/csv;")):
         return
     file, _, anchor = link.partition("#")
     target = path if not file else path.parent / file

@@ -1,5 +1,11 @@
 """LaTeX to MathML: what is shown is what was written, and what cannot be shown is an error."""
 
+import json
+import re
+import unicodedata
+from collections import Counter
+from html import unescape
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -8,6 +14,7 @@ from hypothesis import strategies as st
 
 from transnormer_lib.show.formulas import MathError, keep_punctuation, mathml, text_with_math
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 MATHML = "{http://www.w3.org/1998/Math/MathML}"
 
 
@@ -89,3 +96,32 @@ def test_a_comma_stays_with_the_formula_before_it() -> None:
     html = text_with_math("for $n$, and $m$ too")
     assert html.count('<span class="tn-together">') == 1
     assert keep_punctuation("plain, text.") == "plain, text."
+
+
+_SAME = str.maketrans({"ϵ": "ε", "⋅": "·", "¯": "‾"})  # one sign, two code points
+_MARKS = {"bar": "¯", "hat": "^", "tilde": "~"}  # combining there, spacing here
+
+
+def _formulas(source: str) -> list[str]:
+    text = re.sub(r"```.*?```|`[^`]*`", "", source, flags=re.DOTALL)
+    inline = re.sub(r"\$\$.+?\$\$", "", text, flags=re.DOTALL)
+    return re.findall(r"\$\$(.+?)\$\$", text, re.DOTALL) + re.findall(r"(?<!\\)\$(?!\s)([^$]+?)(?<![\s\\])\$", inline)
+
+
+@pytest.mark.parametrize("notebook", sorted((CHECKOUT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_no_symbol_of_a_notebook_s_formulas_is_lost(notebook: Path) -> None:
+    """Against matplotlib's table of TeX symbols; letters and digits are counted."""
+    from matplotlib._mathtext_data import tex2uni
+
+    texts = [
+        "".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "markdown"
+    ]
+    for formula in [found for text in texts for found in _formulas(text)]:
+        shown = unescape(re.sub(r"<[^>]+>", "", mathml(formula)))
+        shown = unicodedata.normalize("NFKC", shown).translate(_SAME)
+        named = set(re.findall(r"\\([A-Za-z]+)", formula)) & tex2uni.keys() - _MARKS.keys()
+        expected = {unicodedata.normalize("NFKC", chr(tex2uni[name])).translate(_SAME) for name in named}
+        assert [sign for sign in expected if sign not in shown] == [], formula  # dots are three signs in a row
+        letters = re.sub(r"\\(begin|end)\{[^}]*\}|\\[A-Za-z]+|\\.", "", formula)
+        lost = Counter(filter(str.isalnum, letters)) - Counter(filter(str.isalnum, shown))
+        assert not lost, formula

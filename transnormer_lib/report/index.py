@@ -248,6 +248,7 @@ def _notebook_item(
     own = [{"verdict": ledger.best[claim.id].verdict} for claim in claims if claim.notebook == notebook.name]
     ran = f"ran in {seconds:.0f} s" if run.status == "ok" and seconds is not None else run.status
     return {
+        "name": notebook.name,
         "title": notebook.title,
         "abstract": notebook.abstract,
         "href": f"{notebook.name}.html" if notebook.name in have_page else None,

@@ -101,7 +101,10 @@ def _papers(claims: Sequence[Claim], rows: Sequence[Mapping[str, Any]]) -> list[
             if claim.paper == paper.id:
                 groups.setdefault(claim.locus, []).append(by_claim[claim.id])
         if groups:
-            found = [{"locus": locus, "rows": groups[locus]} for locus in sorted(groups, key=_natural)]
+            found = [
+                {"locus": locus, "rows": groups[locus], "counts": counts(groups[locus])}
+                for locus in sorted(groups, key=_natural)
+            ]
             sections.append({"anchor": f"paper-{paper.id}", "title": paper.title, "groups": found})
     return sections
 

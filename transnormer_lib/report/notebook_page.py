@@ -26,7 +26,7 @@ from transnormer_lib.show.scoreboard import refill
 if TYPE_CHECKING:
     from transnormer_lib.report.render import NotebookHtml
 
-_SHOWN_FAILURES = 4  # the others unfold
+_SHOWN_FAILURES = 3  # the others unfold
 
 Neighbours = tuple[Notebook | None, Notebook | None]
 
@@ -88,7 +88,7 @@ def write_notebook_page(
         "kept": [one.origin() for one in above],
     }
     try:
-        page = _page(frame, notebook_html(executed, own, draw), claims, ledger)
+        page = _page(frame, notebook_html(executed, int(notebook.name[:2]), own, draw), claims, ledger)
     except Exception as fault:  # a malformed notebook costs its own page, not the report
         line = " ".join(str(fault).split()) or type(fault).__name__
         problem = f"This page cannot show its notebook: {line}"

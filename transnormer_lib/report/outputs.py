@@ -1,10 +1,13 @@
-"""What a page adds to a notebook's outputs: regions that scroll, and folds around what is long.
+"""What a page adds to a notebook's cells: regions that scroll, folds around what is long or stands aside, and numbers.
+
+Figures and tables are numbered with the notebook before a point, Figure 9.2, so that nobody takes one for the paper's.
 
 The outputs were made by the templates of ``show`` and of the registers, which escape all text, so their tags can be
 found by their text. Nothing is dropped: what is folded unfolds without a script, and anchors stay outside of folds.
 """
 
 import re
+from itertools import count
 
 from markupsafe import Markup, escape
 
@@ -18,7 +21,13 @@ LONG_REGISTER = 2  # entries that one output may have without being folded
 _STYLES = re.compile(r'<style class="tn-outputs">.*?</style>\s*', re.DOTALL)
 _TABLE = re.compile(r'<div class="tn-table".*?</table>(?:\s*<p class="tn-table-note">.*?</p>)?\s*</div>', re.DOTALL)
 _CAPTION = re.compile(r"<caption>(.*?)</caption>", re.DOTALL)
-_FIGURE = re.compile(r'(<figure class="tn-figure" id="fig-([\w-]+)">)(<img [^>]*>)')
+_FIGURE = re.compile(r'(<figure class="tn-figure" id="fig-([\w-]+)"[^>]*>)(<img [^>]*>)')
+_CELL_OR_CAPTION = re.compile(
+    r'<div class="outputs" data-code="(?P<code>[\w-]+)">|<caption>|<figcaption>(?P<figure>.*?)</figcaption>', re.DOTALL
+)
+_FIGURE_ASIDE = re.compile(
+    r'<figure class="tn-figure" id="[\w-]+" data-aside>.*?<figcaption>(.*?)</figcaption></figure>', re.DOTALL
+)
 _BARE_IMAGE = re.compile(r"<img (?![^>]*\balt=)")
 _ENTRY = re.compile(
     r'(<section class="tn-claim tn-entry tn-(\w+)"[^>]*>.*?</p>)\s*(<dl class="tn-facts">.*?)</section>', re.DOTALL
@@ -29,16 +38,47 @@ _ANCHOR = re.compile(r'(<section class="tn-claim tn-entry tn-\w+") id="(entry-[^
 _LOCUS = re.compile(r'<span class="tn-locus">(.*?)</span>', re.DOTALL)  # escaped by the template
 _SAYS = re.compile(r"<dd>(.*?)</dd>", re.DOTALL)
 _TAG = re.compile(r"<[^>]+>")
+_SENTENCE = re.compile(r"(?<=[.?])\s+(?=[A-Z])")
 
 
-def finished(body: str) -> str:
-    """The cells of a notebook as HTML, with what this module adds."""
-    body = _STYLES.sub("", body)  # the page has them, and those of an older run would differ
+def finished(body: str, number: int) -> str:
+    """The cells of notebook ``number`` as HTML, with what this module adds."""
+    body = _numbered(_STYLES.sub("", body), number)  # the page has the styles, and those of an older run would differ
     body = _BARE_IMAGE.sub('<img alt="A picture without a description" ', body)
     body = _FIGURE.sub(lambda found: found[1] + _scrolling(found[3], f"Figure {found[2].replace('-', ' ')}"), body)
+    body = _FIGURE_ASIDE.sub(lambda found: _fold(_first_sentences(found[1]), found[0]), body)
     body = _TABLE.sub(_fold_table, body)
     body = _LIST.sub(_fold_list, body)
     return _REGISTER.sub(_fold_register, body)
+
+
+def _numbered(body: str, notebook: int) -> str:
+    """Number figures and tables in their order; a figure's caption also leads to the code that draws it."""
+    figures, tables, code = count(1), count(1), ""
+
+    def place(found: re.Match[str]) -> str:
+        nonlocal code
+        if found["code"] is not None:
+            code = found["code"]
+            return found[0]
+        if found["figure"] is None:
+            return f"<caption>Table {notebook}.{next(tables)}. "
+        ways = f' <a class="tn-values-of" href="#{code}">Code</a>' if code else ""
+        return f"<figcaption><b>Figure {notebook}.{next(figures)}.</b> {found['figure']}{ways}</figcaption>"
+
+    return _CELL_OR_CAPTION.sub(place, body)
+
+
+def _first_sentences(caption: str) -> str:
+    """A figure's number and the first sentence of its caption, without tags: what a fold's summary says."""
+    number, sentence = _SENTENCE.split(_TAG.sub("", caption).strip(), maxsplit=2)[:2]
+    return f"{number} {sentence}"
+
+
+def shortened(prose: str) -> str:
+    """Text of a notebook that stands aside, as HTML: its heading, or else its first paragraph, and the rest in a fold."""
+    first, end, rest = prose.partition(next((end for end in ("</h3>", "</h2>", "</p>") if end in prose), "</p>"))
+    return first + end + (_fold("Read", rest) if rest.strip() else "")
 
 
 def table_region(table: str) -> str:
@@ -58,22 +98,23 @@ def _scrolling(inner: str, label: str) -> str:
 
 def _fold(summary: str, inner: str, remark: str = "", unfolded: bool = False) -> str:
     parts = {"summary": Markup(summary), "inner": Markup(inner), "remark": remark, "unfolded": unfolded}
-    return render("report/templates/fold.html.j2", **parts)
+    return str(render("report/templates/fold.html.j2", **parts))  # Markup would escape what it is added to
 
 
 def _fold_table(found: re.Match[str]) -> str:
     table = found[0]
     rows = table.count("<tr") - 1
     caption = _CAPTION.search(table)
-    if caption is None or (rows <= LONG_TABLE and len(_TAG.sub("", table)) <= LONG_CELLS):
+    short = rows <= LONG_TABLE and len(_TAG.sub("", table)) <= LONG_CELLS
+    if caption is None or (short and " data-aside" not in table[: table.index(">")]):
         return table
     return _fold(caption[1], table, f"{rows} row{'' if rows == 1 else 's'}")
 
 
 def _fold_list(found: re.Match[str]) -> str:
     start, sentences, end = found.groups()
-    count = sentences.count("<li>")
-    return found[0] if count <= LONG_LIST else f"{start}{_fold('In words', sentences, f'{count} lines')}{end}"
+    lines = sentences.count("<li>")
+    return found[0] if lines <= LONG_LIST else f"{start}{_fold('In words', sentences, f'{lines} lines')}{end}"
 
 
 def _fold_register(found: re.Match[str]) -> str:

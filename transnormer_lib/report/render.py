@@ -24,7 +24,7 @@ from traitlets.config import Config
 
 from transnormer_lib.ledger.measurements import MIME
 from transnormer_lib.report.notebooks import split_title
-from transnormer_lib.report.outputs import finished, formula_region, table_region
+from transnormer_lib.report.outputs import finished, formula_region, shortened, table_region
 from transnormer_lib.show.formulas import keep_punctuation, mathml
 from transnormer_lib.show.templating import render
 
@@ -105,6 +105,7 @@ class _Exporter(HTMLExporter):
 
     def from_notebook_node(self, nb: Any, resources: Any = None, **kw: Any) -> Any:
         self.register_filter("highlight_code", Highlight2HTML(pygments_lexer="ipython3", parent=self))
+        self.register_filter("shortened", shortened)
         return TemplateExporter.from_notebook_node(self, nb, resources, **kw)
 
 
@@ -119,9 +120,9 @@ def _exporter() -> _Exporter:
 
 
 def notebook_html(
-    notebook: Mapping[str, Any], known: Collection[str], draw: Callable[[Sequence[str]], str]
+    notebook: Mapping[str, Any], number: int, known: Collection[str], draw: Callable[[Sequence[str]], str]
 ) -> NotebookHtml:
-    """Render a notebook, given as its JSON.
+    """Render the notebook of this number, given as its JSON.
 
     ``known`` are the claims that it may have measured; ``draw`` makes the HTML of those of one output. Raises MathError
     for a formula that cannot be shown.
@@ -139,7 +140,7 @@ def notebook_html(
     exporter.register_filter("markdown2html", to_html)
     body, _ = exporter.from_notebook_node(nbformat.reads(json.dumps(content), as_version=4))
     headings = [heading for heading in contents.headings if heading.level <= 3]
-    return NotebookHtml(Markup(lead_html), Markup(finished(body).strip()), headings, drawn)
+    return NotebookHtml(Markup(lead_html), Markup(finished(body, number).strip()), headings, drawn)
 
 
 def _take_lead(notebook: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup
 
+from transnormer_lib.show import values
 from transnormer_lib.show.templating import output_styles, render
 
 if TYPE_CHECKING:
@@ -159,21 +160,22 @@ class Shown(NamedTuple):
     svg: str
 
 
-def show(fig: "Figure", *, caption: str, alt: str, name: str) -> None:
+def show(fig: "Figure", *, caption: str, alt: str, name: str, aside: bool = False) -> None:
     """Display ``fig`` with its caption and text alternative under the anchor ``fig-NAME``, and close it.
 
-    ``caption`` says what the figure shows, ``alt`` what a reader who cannot see it needs to know. Raises ValueError
-    if one of them is empty or ``name`` is not lower-case words joined by hyphens.
+    ``caption`` says what the figure shows, ``alt`` what a reader who cannot see it needs to know. The caption ends with
+    a link to the values that are drawn. A page folds a figure that stands ``aside``. Raises ValueError if a text is
+    empty or ``name`` is not lower-case words joined by hyphens.
     """
     from IPython.display import display
     from matplotlib import pyplot as plt
 
-    html = output_styles() + element(fig, caption=caption, alt=alt, name=name).html
+    html = output_styles() + element(fig, caption=caption, alt=alt, name=name, aside=aside).html
     plt.close(fig)  # otherwise the inline backend shows it a second time
     display({"text/html": html, "text/plain": f"Figure {name}: {caption}"}, raw=True)
 
 
-def element(fig: "Figure", *, caption: str, alt: str, name: str) -> Shown:
+def element(fig: "Figure", *, caption: str, alt: str, name: str, aside: bool = False) -> Shown:
     """The figure as HTML, not displayed; see :func:`show`."""
     for argument, value in (("caption", caption), ("alt", alt)):
         if not value.strip():
@@ -182,8 +184,8 @@ def element(fig: "Figure", *, caption: str, alt: str, name: str) -> Shown:
         raise ValueError(f"name={name!r}: must be lower-case words joined by hyphens")
     svg = adaptive_svg(fig)
     source = base64.b64encode(svg.encode()).decode("ascii")
-    fields = {"name": name, "alt": alt, "caption": caption, "size": _pixels(svg), "source": source}
-    return Shown(render("show/templates/figure.html.j2", **fields), svg)
+    fields = {"name": name, "alt": alt, "caption": caption, "size": _pixels(svg), "source": source, "aside": aside}
+    return Shown(render("show/templates/figure.html.j2", values=values.link(fig, name), **fields), svg)
 
 
 def adaptive_svg(fig: "Figure") -> str:

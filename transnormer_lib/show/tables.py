@@ -44,18 +44,22 @@ def table_html(
     math: Collection[str] = (),
     note: str = "",
     digits: int = 5,
+    aside: bool = False,
 ) -> Markup:
     """The rows of a frame, or mappings with the same keys, as a table; the first column heads its row.
 
     ``published`` names the columns with the paper's values: they are set in italics and keep all their digits; other
     numbers show at most ``digits`` significant ones, and as many decimals as the rest of their column. ``caption``,
     ``note``, headings and the columns named in ``math`` may hold ``$math$``, so they must not hold text from data.
-    Raises ValueError for an empty caption, no rows, rows with different columns, or a published or math column that
-    does not exist.
+    A page folds a table that stands ``aside``. Raises ValueError for an empty caption, no rows, rows with different
+    columns, a heading without a word, or a published or math column that does not exist.
     """
     if not caption.strip():
         raise ValueError(f"caption={caption!r}: must say something")
     names, records = _records(rows)
+    for name in names:
+        if not re.search(r"\w", re.sub(r"\$[^$]*\$", "", name)):  # a screen reader would announce an empty heading
+            raise ValueError(f"rows: the heading {name!r} must hold a word")
     for argument, named in (("published", published), ("math", math)):
         for name in named:
             if name not in names:
@@ -74,7 +78,9 @@ def table_html(
         for values in [[record[name] for record in records]]
     ]
     rows = list(zip(*texts, strict=True))
-    return render("show/templates/table.html.j2", caption=caption, columns=columns, rows=rows, note=note.strip())
+    return render(
+        "show/templates/table.html.j2", caption=caption, columns=columns, rows=rows, note=note.strip(), aside=aside
+    )
 
 
 def _texts(values: Sequence[Any], digits: int, math: bool) -> list[str]:

@@ -1,13 +1,15 @@
 "use strict";
-// The ledger's search and filters; the address keeps them: ledger.html#verdict=refuted&paper=gau. Without scripts the
-// page shows every claim.
+// The ledger's search and filters; the address keeps them: ledger.html#verdict=refuted&paper=gau. What is searched for
+// unfolds. Without scripts the page has every claim, in folds.
 {
   const form = document.querySelector("form.filter");
   const rows = [...document.querySelectorAll("table.claims tbody tr")];
-  const groups = [...document.querySelectorAll("section.group")];
+  const groups = [...document.querySelectorAll(".group")];
+  const folds = groups.filter((group) => group.tagName === "DETAILS");
   const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
   const fields = [...form.querySelectorAll("select, input")];
 
+  let first = true;
   const apply = () => {
     const words = form.elements.words.value.toLowerCase().split(/\s+/).filter(Boolean);
     const chosen = fields.filter((field) => field.tagName === "SELECT" && field.value);
@@ -21,6 +23,9 @@
       left += fits;
     }
     for (const group of groups) group.hidden = !group.querySelector("table.claims tbody tr:not([hidden])");
+    const asked = chosen.length + words.length > 0;
+    if (asked || !first) for (const fold of folds) fold.open = asked;
+    first = false;
     form.querySelector("output").textContent = `${left} of ${rows.length}`;
   };
   const write = () => {
@@ -33,7 +38,10 @@
     const asked = new URLSearchParams(text.includes("=") ? text : "");
     for (const field of fields) field.value = asked.get(field.name) ?? "";
     apply();
-    if (text && !text.includes("=")) document.getElementById(decodeURIComponent(text))?.scrollIntoView();
+    const target = text && !text.includes("=") ? document.getElementById(decodeURIComponent(text)) : null;
+    const fold = target?.closest("details");
+    if (fold) fold.open = true;
+    target?.scrollIntoView();
   };
 
   form.hidden = false;
@@ -41,5 +49,6 @@
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("reset", () => setTimeout(() => { write(); apply(); }));
   addEventListener("hashchange", read);
+  addEventListener("beforeprint", () => { for (const fold of folds) fold.open = true; });
   read();
 }

@@ -159,10 +159,13 @@ def conclusions(table: str, bits: Bits, parameters: Parameters) -> list[str]:
     return said
 
 
-def show(table: str, bits: Bits, parameters: Parameters, floors: Mapping[str, float], preset: str) -> None:
+def show(
+    table: str, bits: Bits, parameters: Parameters, floors: Mapping[str, float], preset: str, aside: bool = False
+) -> None:
     """Display the answer to one table's question, from losses ``bits`` (one value per seed by row).
 
-    ``parameters`` are those of the runs, ``preset`` names their scale, ``floors`` are drawn beside them.
+    ``parameters`` are those of the runs, ``preset`` names their scale, ``floors`` are drawn beside them. It stands
+    ``aside`` where a larger scale gives the answer.
     """
     locus, question = tables.load("transnormer", table).locus, printed.QUESTIONS[table]
     unit, over = language_models.unit(parameters), f"{len(parameters.seeds)} seeds, preset {preset}"
@@ -173,6 +176,7 @@ def show(table: str, bits: Bits, parameters: Parameters, floors: Mapping[str, fl
         caption=f"{question} Validation loss in {unit}: mean (range) over {over}.",
         published=headings,
         note=f"{locus}: perplexity of the published models. Means are over runs that did not diverge.",
+        aside=aside,
     )
     means = [
         f"{label}, {variant[-2:].upper()}: {seeds.mean(mine):.2f}"
@@ -187,11 +191,14 @@ def show(table: str, bits: Bits, parameters: Parameters, floors: Mapping[str, fl
         f"perplexities of {locus}. The units differ, so only the orders are comparable. A line without points on the "
         "left was not run at this scale.",
         alt=f"Mean loss in {unit}. " + ("; ".join(means) or "Nothing was run") + ".",
+        aside=aside,
     )
     show_list(conclusions(table, bits, parameters))
 
 
-def show_controls(bits: Bits, parameters: Parameters, floors: Mapping[str, float], preset: str) -> None:
+def show_controls(
+    bits: Bits, parameters: Parameters, floors: Mapping[str, float], preset: str, aside: bool = False
+) -> None:
     """Display the losses of TransNormer and of the controls, and sentences that compare them."""
     mine = {row: bits[row] for row in (*VARIANTS, *parameters.controls) if row in bits}
     unit, over = language_models.unit(parameters), f"{len(parameters.seeds)} seeds, preset {preset}"
@@ -201,6 +208,7 @@ def show_controls(bits: Bits, parameters: Parameters, floors: Mapping[str, float
         caption=f"Validation loss of every run ({over}): TransNormer as it is, and softmax and 1+elu attention with "
         "its backbone recipe. Points are runs, the line is their range, the bar their mean.",
         alt=f"Mean loss in {unit}. " + ", ".join(f"{row} {seeds.mean(b):.2f}" for row, b in mine.items()),
+        aside=aside,
     )
     pairs = [(variant, control) for control in parameters.controls for variant in filter(mine.get, VARIANTS)]
     show_list([row_losses.compared(variant, control, mine) for variant, control in pairs])

@@ -50,6 +50,4 @@ def decoder_and_encoder() -> list[dict[str, Any]]:
         "norm": {kind: places[model.norm_placement] for kind, model in models.items()},
         "parameters (M)": {kind: round(count_parameters(model) / 1e6, 2) for kind, model in models.items()},
     }
-    return [
-        {"property": name, "notebook 04": by["decoder"], "here": by["encoder"]} for name, by in lines.items()
-    ]
+    return [{"property": name, "notebook 04": by["decoder"], "here": by["encoder"]} for name, by in lines.items()]

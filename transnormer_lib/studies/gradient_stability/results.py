@@ -44,7 +44,9 @@ def model_table(parameters: Parameters) -> list[dict[str, Any]]:
             {
                 "row": row,
                 "attention": mechanism,
-                "feature map $\\phi$": "random features" if mechanism == "performer" else getattr(built.config, "phi", "none"),
+                "feature map $\\phi$": "random features"
+                if mechanism == "performer"
+                else getattr(built.config, "phi", "none"),
                 "bounded by": bounded.get(mechanism, "nothing"),
                 "rotation": parts(row).rotary,
                 "parameters": count_parameters(config),

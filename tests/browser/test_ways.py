@@ -1,0 +1,125 @@
+"""Ways through the report in a real browser: from an answer to its evidence, filters by keyboard, hostile text."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Open
+from report_factory import CLAIMS, make_report
+
+from transnormer_lib.report.index import build_report
+
+pytestmark = pytest.mark.browser
+
+IN_SIGHT = """(id) => {
+  const box = document.getElementById(id).getBoundingClientRect();
+  return box.bottom > 0 && box.top < innerHeight;
+}"""
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report with texts that would run a script or fetch a picture if they were not escaped."""
+    root = tmp_path_factory.mktemp("hostile")
+    make_report(root)
+    build_report(root, "quick", CLAIMS)
+    return root / "reports" / "quick"
+
+
+def at(page: Any) -> str:
+    return page.url.rpartition("/")[2]
+
+
+@pytest.mark.parametrize("width", [390, 1440], ids=["phone", "desktop"])
+def test_three_clicks_lead_from_the_front_page_to_a_run_s_record(report: Path, width: int, visit: Open) -> None:
+    page = visit(report / "index.html", width).page
+    thesis = page.locator(".theses > details").first
+    thesis.locator("summary").click()
+    link = thesis.locator("li a", has_text="For").first
+    claim = str(link.get_attribute("href")).partition("#")[2]
+    link.click()
+    page.wait_for_load_state()
+    assert page.evaluate(IN_SIGHT, claim)
+    page.get_by_role("link", name="the run's record").click()
+    page.wait_for_url("**/records/*.json")
+    assert '"measurements"' in page.content() or '"parameters"' in page.content()
+
+
+def test_the_filters_are_set_by_keyboard_and_kept_in_the_address(report: Path, visit: Open) -> None:
+    page = visit(report / "ledger.html").page
+    total = page.locator("table.claims tbody tr").count()
+    search = page.get_by_role("searchbox")
+    search.focus()
+    page.keyboard.type("softmax")
+    found = page.locator("table.claims tbody tr:visible").count()
+    assert 0 < found < total
+    assert page.locator("output").inner_text() == f"{found} of {total}"
+    assert at(page) == "ledger.html#words=softmax"
+    page.keyboard.press("Tab")  # to the papers
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    fewer = page.locator("table.claims tbody tr:visible").count()
+    assert 0 < fewer < found
+    assert "&paper=" in at(page)
+    page.reload()
+    assert page.locator("table.claims tbody tr:visible").count() == fewer
+    page.get_by_role("button", name="Show all").press("Enter")
+    page.wait_for_function("!location.hash.includes('=')")
+    assert page.locator("output").inner_text() == f"{total} of {total}"
+    assert page.locator("table.claims tbody tr:visible").count() == 0  # folded again
+
+
+def test_a_claim_s_address_opens_its_fold_and_brings_it_in_sight(report: Path, visit: Open) -> None:
+    for name in ("softmax-backward-bound", CLAIMS[0].id):
+        page = visit(report / "ledger.html").page
+        anchors = page.evaluate("[...document.querySelectorAll('tr[id^=claim-]')].map((row) => row.id)")
+        last = anchors[-1] if name == CLAIMS[0].id else anchors[len(anchors) // 2]
+        again = visit(report / "ledger.html", fragment=f"#{last}").page
+        assert again.evaluate(IN_SIGHT, last)
+        assert again.locator(f"[id='{last}']").is_visible()
+
+
+def test_a_count_on_the_front_page_shows_just_those_claims(report: Path, visit: Open) -> None:
+    page = visit(report / "index.html").page
+    count = page.locator(".score a").first
+    number = int(count.locator("b").inner_text())
+    count.click()
+    page.wait_for_load_state()
+    assert page.locator("table.claims tbody tr:visible").count() == number
+
+
+def test_code_unfolds_by_one_switch_that_is_remembered(report: Path, visit: Open) -> None:
+    page = visit(report / "01_gradient_theory.html").page
+    page.get_by_role("button", name="Show all code").click()
+    assert page.locator("details.code:not([open])").count() == 0
+    page.goto((report / "02_gradient_stability.html").resolve().as_uri())
+    assert page.locator("details.code:not([open])").count() == 0
+    page.get_by_role("button", name="Show all code").click()
+    assert page.locator("details.code[open]").count() == 0
+
+
+def test_a_figure_leads_to_the_code_that_draws_it_and_to_its_values(report: Path, visit: Open) -> None:
+    page = visit(report / "01_gradient_theory.html").page
+    caption = page.locator("figcaption").first
+    assert caption.inner_text().startswith("Figure 1.1.")
+    with page.expect_download() as saved:
+        caption.get_by_role("link", name="Values (CSV)").click()
+    assert Path(saved.value.path()).read_text().startswith("panel,series,x,y,value\n")
+    caption.get_by_role("link", name="Code").click()
+    code = page.evaluate("location.hash.slice(1)")
+    assert page.evaluate(IN_SIGHT, code)
+    assert page.evaluate("(id) => document.getElementById(id).open", code)
+
+
+@pytest.mark.parametrize("name", ["index", "ledger", "01_theory", "02_table"])
+def test_text_from_data_stays_text(name: str, hostile: Path, visit: Open) -> None:
+    found = visit(hostile / f"{name}.html")
+    found.page.wait_for_timeout(100)
+    found.check()
+    assert found.page.locator("img[src*=evil]").count() == 0
+
+
+def test_the_hostile_statement_is_shown_as_it_is_written(hostile: Path, visit: Open) -> None:
+    page = visit(hostile / "ledger.html").page
+    page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
+    assert "<script>alert('x')</script>" in page.locator("main").inner_text()

@@ -1,0 +1,105 @@
+"""The numbers that a figure draws, as CSV: what a reader takes away to draw it anew."""
+
+import base64
+import csv
+import io
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from markupsafe import Markup
+
+from transnormer_lib.show.templating import render
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LARGEST = 150_000  # characters; a page holds several figures and stays below two megabytes
+_COLUMNS = ("panel", "series", "x", "y", "value")
+
+Row = tuple[str, str, Any, Any, Any]
+
+
+def drawn(fig: "Figure") -> str:
+    """The lines, points, bars, intervals and pictures of ``fig`` as CSV.
+
+    One line a point: the panel by its title, or by its vertical axis, the series by its label, the place, and, of a
+    picture, the value there, by column and row. Empty where nothing is drawn in the panels' own units.
+    """
+    rows = [row for number, ax in enumerate(fig.axes, 1) for row in _of_panel(ax, _name(ax, number))]
+    if not rows:
+        return ""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    writer.writerows([[_text(cell) for cell in row] for row in rows])
+    return text.getvalue()
+
+
+def link(fig: "Figure", name: str) -> Markup:
+    """A link that saves :func:`drawn` as ``NAME.csv``; empty for a figure without numbers, or with too many."""
+    text = drawn(fig)
+    if not text or len(text) > LARGEST:
+        return Markup()
+    source = base64.b64encode(text.encode()).decode("ascii")
+    return render("show/templates/values.html.j2", name=name, source=source)
+
+
+def _of_panel(ax: "Axes", panel: str) -> Iterator[Row]:
+    for line in ax.lines:
+        inside = line.get_transform() == ax.transData  # a line across the whole panel has one coordinate only
+        xs, ys = (np.asarray(values, dtype=object) for values in line.get_data(orig=False))
+        if inside:
+            yield from ((panel, _label(line), x, y, "") for x, y in zip(xs, ys, strict=True))
+        elif line.get_transform() == ax.get_yaxis_transform():
+            yield panel, _label(line), "", ys[0], ""
+        elif line.get_transform() == ax.get_xaxis_transform():
+            yield panel, _label(line), xs[0], "", ""
+    for container in ax.containers:
+        if hasattr(container, "patches"):
+            upright = getattr(container, "orientation", "vertical") != "horizontal"
+            for bar in container.patches:
+                middle = (bar.get_x() + bar.get_width() / 2, bar.get_y() + bar.get_height() / 2)
+                end = (
+                    (middle[0], bar.get_y() + bar.get_height())
+                    if upright
+                    else (bar.get_x() + bar.get_width(), middle[1])
+                )
+                yield panel, _label(container), *end, ""
+    for collection in ax.collections:
+        yield from _of_collection(ax, panel, collection)
+    for image in ax.images:
+        yield from _of_grid(panel, _label(image), np.ma.filled(np.ma.asarray(image.get_array(), dtype=float), np.nan))
+
+
+def _of_collection(ax: "Axes", panel: str, collection: Any) -> Iterator[Row]:
+    label = _label(collection)
+    if hasattr(collection, "get_segments"):  # the whiskers of intervals
+        for segment in collection.get_segments():
+            yield from ((panel, label, x, y, "") for x, y in segment)
+    elif hasattr(collection, "get_coordinates"):  # a heat map
+        values = np.ma.filled(np.ma.asarray(collection.get_array(), dtype=float), np.nan)
+        rows, columns = (size - 1 for size in collection.get_coordinates().shape[:2])
+        yield from _of_grid(panel, label, values.reshape(rows, columns))
+    elif len(collection.get_offsets()) and collection.get_offset_transform() == ax.transData:
+        yield from ((panel, label, x, y, "") for x, y in np.ma.filled(collection.get_offsets(), np.nan))
+
+
+def _of_grid(panel: str, label: str, values: "np.ndarray[Any, Any]") -> Iterator[Row]:
+    if values.ndim == 2:  # a picture in colours has no numbers to take away
+        for row, line in enumerate(values):
+            yield from ((panel, label, column, row, value) for column, value in enumerate(line))
+
+
+def _name(ax: "Axes", number: int) -> str:
+    return ax.get_title() or ax.get_title(loc="left") or ax.get_ylabel() or f"panel {number}"
+
+
+def _label(artist: Any) -> str:
+    label = str(artist.get_label())
+    return "" if label.startswith("_") else label
+
+
+def _text(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
