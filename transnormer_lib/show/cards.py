@@ -14,14 +14,15 @@ from transnormer_lib.show.templating import output_styles, render
 Member = tuple[Claim, Judgement]
 
 _PAIRED = ("ordering", "comparable")  # kinds judged on differences paired by seed
-_LONG = 2  # rows; a page folds a longer table
+_FEW = 2  # rows that a page does not fold where one of them failed
 _FOLDED = 4  # claims not run for one reason: from this many on they are one row
 
 
 def claims_html(members: Sequence[Member], *, standalone: bool) -> Markup:
     """What one cell measured: a card for one claim, a table for several.
 
-    ``standalone`` adds the style sheet; otherwise it is for a page, which folds a long table.
+    ``standalone`` adds the style sheet; otherwise it is for a page, which folds a table, unless it is short and a claim
+    in it failed.
     """
     views = [view(claim, judgement) for claim, judgement in members]
     reasons: dict[str, list[dict[str, Any]]] = {}
@@ -30,14 +31,14 @@ def claims_html(members: Sequence[Member], *, standalone: bool) -> Markup:
             reasons.setdefault(one["reason"], []).append(one)
     not_run = {reason: claims for reason, claims in reasons.items() if len(claims) >= _FOLDED}
     rows = [one for one in views if one["verdict"] != "not run" or one["reason"] not in not_run]
-    long = not standalone and len(rows) + len(not_run) > _LONG
+    few = len(rows) + len(not_run) <= _FEW and any(one["verdict"] in FAILURES for one in views)
     return render(
         "show/templates/claims.html.j2",
         styles=output_styles() if standalone else "",
         card=views[0] if len(views) == 1 else None,
         rows=rows,
         not_run=list(not_run.items()),
-        folded=counts(views) if long else None,
+        folded=None if standalone or few or len(views) == 1 else counts(views),
     )
 
 
