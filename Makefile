@@ -32,6 +32,10 @@ CHINESE_WANTED := $(if $(ONLY),$(findstring 15,$(ONLY))$(findstring gau_model,$(
 # In a container one is often root, whom Jupyter refuses unless told; it listens on this machine alone, with a token.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
+# Notebooks are saved as they are committed, so that reading them leaves the checkout clean.
+LAB_SAVES := --ContentsManager.pre_save_hook=transnormer_lib.report.lab.without_outputs
+LAB_ARGS ?=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup report test test-slow test-browser oracles lab check clean
 
@@ -101,7 +105,7 @@ $(CHINESE): $(STAMP)
 		|| echo "chinese: the text of notebook 15 cannot be had now, and its claims are not run (log in $(VENV)/chinese.log)" >&2
 
 lab: $(STAMP)
-	@$(BIN)/jupyter lab $(AS_ROOT) --notebook-dir=. notebooks/00_start_here.ipynb
+	@$(BIN)/jupyter lab $(AS_ROOT) --notebook-dir=. $(LAB_SAVES) $(LAB_ARGS) notebooks/00_start_here.ipynb
 
 check: $(STAMP)
 	@$(BIN)/ruff check .

@@ -61,11 +61,8 @@ OF_CI = ("make report", "make test", "make oracles", "make test-browser")  # .ci
 ON_OWN_TEXT = ("transnormer runs", "transnormer train my_run.yaml", "transnormer export")
 EXPORTS = [line for line in COMMANDS if line.startswith("transnormer export")]
 CARRY = [line for line in COMMANDS if line.startswith(("transnormer runs export", "transnormer runs import"))]
-TO_THE_END = [
-    line
-    for line in COMMANDS
-    if line not in {*INTERRUPTED, *REFUSED, *MACHINE_DECIDES, *ON_A_CLUSTER, *OF_CI} and not line.startswith(ON_OWN_TEXT)
-]
+OTHERS = {*INTERRUPTED, *REFUSED, *MACHINE_DECIDES, *ON_A_CLUSTER, *OF_CI}
+TO_THE_END = [line for line in COMMANDS if line not in OTHERS and not line.startswith(ON_OWN_TEXT)]
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,7 @@ def _first_sentences(caption: str) -> str:
 
 
 def shortened(prose: str) -> str:
-    """Text of a notebook that stands aside, as HTML: its heading, or else its first paragraph, and the rest in a fold."""
+    """Text of a notebook that stands aside, as HTML: its heading, or its first paragraph, and the rest in a fold."""
     first, end, rest = prose.partition(next((end for end in ("</h3>", "</h2>", "</p>") if end in prose), "</p>"))
     return first + end + (_fold("Read", rest) if rest.strip() else "")
 
