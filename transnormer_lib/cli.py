@@ -29,6 +29,10 @@ def _report(options: argparse.Namespace) -> int:
 
     on_ending(signal.default_int_handler)  # `kill` and a closed terminal end a report as Ctrl-C does
     project = find_project(options.root)
+    if options.compare:
+        from transnormer_lib.report.compare import compare
+
+        return compare(project, options.compare)
     return make_report(project, options.preset, options.only, options.cores, options.snakemake)
 
 
@@ -353,6 +357,12 @@ def _parser() -> argparse.ArgumentParser:
         parents=[chosen, cores],
         help="run the stale notebooks, publish reports/PRESET/index.html",
         epilog=f"{after} report --preset paper -- --executor slurm",
+    )
+    report.add_argument(
+        "--compare",
+        nargs=2,
+        metavar=("A", "B"),
+        help="run nothing; show what differs between two presets, claims.json or kept files, or such at COMMIT:PATH",
     )
     report.set_defaults(run=_report)
 
