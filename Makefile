@@ -5,6 +5,7 @@
 # make test-browser                                                the pages in a real browser (needs Chromium and a report)
 # make lab                                                         open the notebooks in JupyterLab
 # make readme                                                      write README's answers from the quick report
+# make docs                                                        the library's reference, docs/api/index.html
 # make check                                                       lint, format and types
 # make clean                                                       remove .venv and caches; runs/ and reports/ stay
 
@@ -21,6 +22,7 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ORACLES := $(VENV)/.oracles
 BROWSER := $(VENV)/.browser
+DOCS := $(VENV)/.docs
 # What notebook 13 reads, and beam search where there is a wheel; installed when the notebook is first wanted.
 SPEECH := $(VENV)/.speech
 SPEECH_WANTED := $(if $(ONLY),$(findstring 13,$(ONLY))$(findstring speech,$(ONLY)),all)
@@ -38,7 +40,7 @@ LAB_SAVES := --ContentsManager.pre_save_hook=transnormer_lib.report.lab.without_
 LAB_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test test-slow test-browser oracles readme lab check clean
+.PHONY: help setup report test test-slow test-browser oracles readme docs lab check clean
 
 help:
 	@sed -n '1,/^$$/s/^# //p' Makefile
@@ -107,6 +109,15 @@ $(CHINESE): $(STAMP)
 
 readme: $(STAMP)
 	@$(BIN)/python -m transnormer_lib.report.readme
+
+docs: $(DOCS)
+	@$(BIN)/pdoc --output-directory docs/api transnormer_lib.attention transnormer_lib.models transnormer_lib.training \
+		transnormer_kernels
+	@echo "docs: docs/api/index.html"
+
+$(DOCS): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --log $(VENV)/docs.log -c constraints.txt -e '.[docs]'
+	@touch $(DOCS)
 
 lab: $(STAMP)
 	@$(BIN)/jupyter lab $(AS_ROOT) --notebook-dir=. $(LAB_SAVES) $(LAB_ARGS) notebooks/00_start_here.ipynb

@@ -194,6 +194,11 @@ class LayerNorm(_Norm):
 def build_norm(
     name: NormName, size: int, eps: float, eps_placement: EpsPlacement = "inside", affine: bool = False
 ) -> nn.Module:
+    """A norm over the last dimension, ``size``: RMSNorm (Definition D.1), LayerNorm or ScaleNorm.
+
+    ``eps`` is inside RMSNorm's root or, as released, outside; ``affine`` adds a gain, and LayerNorm's bias. Raises
+    ValueError for another name or placement.
+    """
     check_norm(name, eps_placement)
     if name == "rms":
         return RMSNorm(size, eps, eps_placement, affine)

@@ -52,6 +52,7 @@ def names(kind: Kind | None = None) -> tuple[str, ...]:
 
 
 def kind(name: str) -> Kind:
+    """Whether a mechanism is an attention on q, k, v or a whole block. Raises ValueError for an unknown name."""
     return _kind(classes(name)[1])
 
 
@@ -63,10 +64,12 @@ def classes(name: str) -> tuple[type[Config], type[Attention] | type[AttentionBl
 
 
 def config_class(name: str) -> type[Config]:
+    """The dataclass that configures a mechanism. Raises ValueError for an unknown name."""
     return classes(name)[0]
 
 
 def about(name: str) -> About:
+    """A mechanism's title, costs, source and oracle. Raises ValueError for an unknown name."""
     classes(name)
     return _table()[name]
 
@@ -78,14 +81,24 @@ def _table() -> dict[str, About]:
 
 
 def is_recurrent(name: str) -> bool:
+    """Whether a mechanism has ``prefill`` and ``step``. Raises ValueError for an unknown name."""
     return classes(name)[1].is_recurrent()
 
 
 def build(name: str, config: Config | Mapping[str, Any]) -> Attention | AttentionBlock:
     """The mechanism ``name`` from its config dataclass or a mapping of that dataclass's fields.
 
-    Raises ValueError for an unknown name or field (naming the nearest), a missing field or a bad value, and
-    TypeError for a config of another mechanism.
+    :func:`names` lists the names, :func:`about` says what one is. Raises ValueError for an unknown name or field
+    (naming the nearest), a missing field or a bad value, and TypeError for a config of another mechanism.
+
+    >>> import torch
+    >>> norm = build("norm", {"heads": 2, "head_dim": 8, "causal": True, "phi": "elu"})  # NormAttention, Eq. 14
+    >>> q, k, v = torch.randn(3, 1, 2, 100, 8)  # each [batch, heads, length, head_dim]
+    >>> norm(q, k, v).shape
+    torch.Size([1, 2, 100, 8])
+    >>> build("nrom", {})
+    Traceback (most recent call last):
+    ValueError: name='nrom': no such attention mechanism; did you mean 'norm'?
     """
     kind_of_config, mechanism = classes(name)
     if isinstance(config, Mapping):

@@ -164,6 +164,14 @@ def generate(
     """The new ids of each prompt's continuation, all steps of a :class:`Generation`, which has the same arguments.
 
     ``progress`` is called with the number of steps made.
+
+    >>> from transnormer_lib.models.architectures import architecture
+    >>> from transnormer_lib.models.language_model import build_model
+    >>> shape = {"vocab_size": 258, "max_length": 64, "dim": 16, "heads": 2, "layers": 2, "block_size": 8}
+    >>> model = build_model(architecture("transnormer-t2", kind="decoder", **shape), seed=0)
+    >>> prompts = [torch.tensor([1, 2, 3]), torch.tensor([4])]  # of any lengths
+    >>> [len(ids) for ids in generate(model, prompts, max_new_tokens=5)]
+    [5, 5]
     """
     generation = Generation(
         model, prompts, max_new_tokens, sampling=sampling, stop=stop, generator=generator, form=form
