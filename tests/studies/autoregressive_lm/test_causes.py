@@ -25,7 +25,7 @@ def test_every_comparison_is_a_claim_of_the_notebook_and_the_primary_one_is_amon
     assert {known[name].notebook for name in named} == {NOTEBOOK}
     assert {name for rotation in ("none", "lrpe") for name in causes.comparisons(BITS, rotation)} == named
     (primary,) = (
-        line["the plan"] for line in plans.table("autoregressive_lm", "plan_of_causes") if line[""] == "primary"
+        line["the plan"] for line in plans.table("autoregressive_lm", "plan_of_causes") if line["part"] == "primary"
     )
     assert primary in named
 

@@ -112,7 +112,7 @@ def test_every_comparison_is_a_claim_and_the_primary_one_is_among_them() -> None
     known = {claim.id: claim for claim in claims.load()}
     named = [f"{claim}{end}" for claim in factors.CLAIMS for end in ("", "-lrpe")]
     assert {known[name].notebook for name in named} == {NOTEBOOK}
-    (primary,) = (line["the plan"] for line in plans.table("autoregressive_lm") if line[""] == "primary")
+    (primary,) = (line["the plan"] for line in plans.table("autoregressive_lm") if line["part"] == "primary")
     assert primary in factors.CLAIMS
     bits = {row: [float(n), n + 1.0] for n, row in enumerate(study.models(PARAMETERS))}
     found = {name for rotation in ("none", "lrpe") for name in factors.comparisons(bits, PARAMETERS, rotation)}

@@ -22,7 +22,7 @@ def test_every_comparison_is_a_claim_of_the_notebook_and_the_primary_one_is_amon
     assert {known[name].notebook for name in named} == {NOTEBOOK}
     assert {name for rotation in ("none", "lrpe") for name in locality.comparisons(BITS, rotation)} == named
     plan = plans.table("autoregressive_lm", "plan_of_locality")
-    (primary,) = (line["the plan"] for line in plan if line[""] == "primary")
+    (primary,) = (line["the plan"] for line in plan if line["part"] == "primary")
     assert primary in named
 
 

@@ -77,7 +77,7 @@ def test_every_comparison_is_a_claim_and_the_primary_one_is_among_them() -> None
     assert len(named) == 4 * len(recall.CLAIMS)
     assert {known[name].notebook for name in named} == {NOTEBOOK}
     (primary,) = (
-        line["the plan"] for line in plans.table("autoregressive_lm", "plan_of_recall") if line[""] == "primary"
+        line["the plan"] for line in plans.table("autoregressive_lm", "plan_of_recall") if line["part"] == "primary"
     )
     assert primary in named
 

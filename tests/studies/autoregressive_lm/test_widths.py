@@ -83,5 +83,5 @@ def test_every_comparison_is_a_claim_and_the_primary_one_is_among_them() -> None
     known = {claim.id: claim for claim in claims.load()}
     assert {known[name].notebook for name in growth.CLAIMS} == {NOTEBOOK}
     plan = plans.table("autoregressive_lm", "plan_of_growth")
-    (primary,) = (line["the plan"] for line in plan if line[""] == "primary")
+    (primary,) = (line["the plan"] for line in plan if line["part"] == "primary")
     assert primary in growth.CLAIMS

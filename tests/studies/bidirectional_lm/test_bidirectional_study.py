@@ -98,7 +98,7 @@ def test_the_paper_preset_trains_encoders_of_those_sizes() -> None:
 
 
 def test_decoder_and_encoder_are_shown_with_their_differences() -> None:
-    lines = {line[""]: (line["notebook 04"], line["here"]) for line in paper.decoder_and_encoder()}
+    lines = {line["property"]: (line["notebook 04"], line["here"]) for line in paper.decoder_and_encoder()}
     assert lines["layers"] == (6, 12)
     assert lines["width inside the GLU"] == (1365, 2048)
     assert lines["positions"] == ("sinusoidal", "learned")

@@ -49,9 +49,9 @@ def test_a_study_names_the_runs_of_each_of_its_plans_and_every_judged_run_has_on
 def test_a_plan_is_shown_part_by_part_with_its_commit(root: Path) -> None:
     first = commit(root, {f"{STUDY}/plan.yaml": "question: Why?\nagainst_the_paper: No lead.\n"})
     assert plans.table(STUDY) == [
-        {"": "question", "the plan": "Why?"},
-        {"": "against the paper", "the plan": "No lead."},
-        {"": "commit", "the plan": f"{first[:12]}, 2026-11-20"},
+        {"part": "question", "the plan": "Why?"},
+        {"part": "against the paper", "the plan": "No lead."},
+        {"part": "commit", "the plan": f"{first[:12]}, 2026-11-20"},
     ]
 
 
@@ -59,7 +59,7 @@ def test_a_plan_without_a_history_is_shown_without_a_commit(root: Path, monkeypa
     monkeypatch.setenv("PATH", "")
     (root / STUDY).mkdir()
     (root / STUDY / "plan_of_more.yaml").write_text("question: Why?\n")
-    assert plans.table(STUDY, "plan_of_more") == [{"": "question", "the plan": "Why?"}]
+    assert plans.table(STUDY, "plan_of_more") == [{"part": "question", "the plan": "Why?"}]
     (one,) = plans.evidence(STUDY, {"a": "0" * 40, "b": None})
     assert (one["commit"], one["date"], one["judged"], one["after"]) == (None, None, 2, None)
     assert one["sha256"] == sha256(root / STUDY / "plan_of_more.yaml")

@@ -84,7 +84,7 @@ def test_every_comparison_is_a_claim_and_the_primary_one_is_among_them() -> None
     sensitive = {mechanism: [0.1, 0.2] for mechanism in PARAMETERS.ladder_mechanisms}
     assert {name for setting in ladder.SETTINGS for name in ladder.comparisons(sensitive, *setting)} == named
     plan = plans.table("gradient_stability", "plan_of_ladder")
-    (primary,) = (line["the plan"] for line in plan if line[""] == "primary")
+    (primary,) = (line["the plan"] for line in plan if line["part"] == "primary")
     assert primary in named
 
 
