@@ -120,6 +120,18 @@ def test_a_size_that_is_no_loss_is_told_in_its_own_unit(
     assert front.sentences([found])[2] == f"With 95% intervals, {words}."
 
 
+def test_theses_in_one_sentence_begin_small_unless_with_a_name() -> None:
+    told = ["The first.", "The second.", "T2 is third.", "TransNormer is fourth."]
+    asked = [thesis(f"n{number}", sentence=sentence) for number, sentence in enumerate(told)]
+    found = [Answer("transnormer", one, "supported", ()) for one in asked]
+    assert front.sentences(found)[1] == "What holds: The first; the second; T2 is third; TransNormer is fourth."
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.06, "0.06%"), (0.5, "0.50%"), (0.0625, "0.062%"), (10.8, "10.8%")])
+def test_a_printed_size_has_no_digits_that_nothing_needs(value: float, text: str) -> None:
+    assert front.published_text(answer("a", "supported", published_effect=value)) == text
+
+
 def test_a_mixed_thesis_is_told_with_what_speaks_against_it() -> None:
     assert front.sentences([answer("late", "mixed")])[1] == "In part: Of late (but ahead is not so)."
 

@@ -56,7 +56,7 @@ def sentences(answers: Sequence[Answer]) -> list[str]:
     unknown = len(by_word["cannot tell"])
     first = f"Of {len(answers)} theses {_listed([*counts, *([f'{unknown} cannot be told yet'] if unknown else [])])}."
     named = [
-        f"{words}: {'; '.join(_told(found) for found in by_word[word])}."
+        f"{words}: {_joined([_told(found) for found in by_word[word]])}."
         for word, words in (("contradicted", "What does not hold"), ("mixed", "In part"), ("supported", "What holds"))
         if by_word[word]
     ]
@@ -132,6 +132,8 @@ def _sized(effect: float, interval: Sequence[float], unit: str) -> str:
     """``0.31% (0.10 to 0.50)``: as many decimals for all as the largest needs for two significant digits."""
     largest = max(map(abs, (effect, *interval)))
     decimals = next((number for number in (1, 2, 3) if largest >= 10.0 ** (1 - number)), 4)
+    if not interval and decimals > 2:  # 0.06, not 0.060: nothing beside it has more
+        decimals = len(f"{effect:.{decimals}f}".rstrip("0").partition(".")[2])
     size, *ends = (f"{value:.{decimals}f}".replace("-", "−") for value in (effect, *interval))
     return (f"{size}%" if unit == _AXIS_UNIT else f"{size} {unit}") + (f" ({' to '.join(ends)})" if ends else "")
 
@@ -145,6 +147,12 @@ def _headline(found: Answer) -> str | None:
     if _on_axis(found):
         return f"{found.thesis.short} {'lowers' if sign > 0 else 'raises'} the loss by {size}"
     return f"{found.thesis.short}: {size} {'for' if sign > 0 else 'against'} it"
+
+
+def _joined(told: Sequence[str]) -> str:
+    """Sentences with semicolons between; from the second on they begin small, unless with a name or a symbol."""
+    rest = [text[0].lower() + text[1:] if text.split()[0][1:].islower() else text for text in told[1:]]
+    return "; ".join([*told[:1], *rest])
 
 
 def _told(found: Answer) -> str:

@@ -193,7 +193,8 @@ def show(
         alt=f"Mean loss in {unit}. " + ("; ".join(means) or "Nothing was run") + ".",
         aside=aside,
     )
-    show_list(conclusions(table, bits, parameters))
+    if not aside:
+        show_list(conclusions(table, bits, parameters))
 
 
 def show_controls(
@@ -211,7 +212,8 @@ def show_controls(
         aside=aside,
     )
     pairs = [(variant, control) for control in parameters.controls for variant in filter(mine.get, VARIANTS)]
-    show_list([row_losses.compared(variant, control, mine) for variant, control in pairs])
+    if not aside:
+        show_list([row_losses.compared(variant, control, mine) for variant, control in pairs])
 
 
 def of_kept(found: Kept) -> tuple[Bits, Parameters]:
