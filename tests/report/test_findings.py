@@ -23,12 +23,18 @@ def answer(name: str, word: str, sides: str, locus: str = "Section 1", **fields:
         Part("ahead", words[side], "reproduced", f"clause {number}", "night", "kept", "x.html#claim-ahead")  # type: ignore[arg-type]
         for number, side in enumerate(sides)
     ]
-    return Answer("transnormer", asked, word, tuple(parts), **fields)
+    return Answer("transnormer", asked, word, tuple(parts), **({"settled": True} | fields))
 
 
 def kept(**fields: Any) -> Kept:
     runs = [{"name": f"run-{seed}", "seconds": 1800.0, "parameters": 1000 * (seed + 1)} for seed in range(4)]
-    given = {"preset": "night", "scale": "night", "notebook": "01_a", "parameters": {"seeds": [10, 11]}, "claims": []}
+    given = {
+        "preset": "night",
+        "scale": "night",
+        "notebook": "01_a",
+        "parameters": {"seeds": [10, 11, 12, 13, 14]},
+        "claims": [],
+    }
     made = {"runs": runs, "device": "a CPU", "threads": 1, "commit": "c", "started": "2026-01-01T00:00:00+00:00"}
     return Kept(**(given | made | fields))
 
@@ -69,10 +75,22 @@ def test_every_thesis_stands_in_one_place() -> None:
 
 def test_how_sure_is_counted_from_the_kept_runs() -> None:
     first, second = findings.how_sure([kept(), replace(kept(notebook="02_b"), device="another")])
-    assert "8 kept runs of models with 1,000 to 4,000 parameters, 2 seeds a row, 4 hours of training" in first
+    assert "8 kept runs of models with 1,000 to 4,000 parameters, 5 seeds a row, 4 hours of training" in first
     assert "a CPU; another" in first
     assert "learning rate" in second
-    assert findings.how_sure([]) == []
+    few = kept(parameters={"seeds": [1, 2, 3]})  # judge no ordering
+    assert findings.how_sure([few, kept(), replace(kept(notebook="02_b"), device="another")]) == [first, second]
+    assert findings.how_sure([few]) == findings.how_sure([]) == []
+
+
+def test_what_is_measured_and_not_settled_is_told_with_its_size() -> None:
+    open_part = Part(
+        "ahead", "open", "not run", "whether nearness is the cause (not run)", "night", "run", "x.html#claim-a"
+    )
+    sized = replace(answer("it", "cannot tell", "f", effect=11.8, interval=(11.5, 12.1)), parts=(open_part,))
+    (paper,) = findings.found([sized, answer("other", "cannot tell", "")])
+    assert paper.unsettled == ("it: 11.8% (11.5 to 12.1), but it is open whether nearness is the cause (not run)",)
+    assert paper.open == ("other",)
 
 
 def test_the_page_is_sound_and_the_first_screen_leads_to_it(tmp_path: Path) -> None:

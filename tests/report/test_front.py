@@ -53,7 +53,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def answer(name: str, word: str, **fields: Any) -> Answer:
     asked = thesis(name, "ahead", headline=True, effect=EFFECT)
     part = Part("ahead", "against", "opposite", "ahead is not so", "night", "run", "x.html#claim-ahead")
-    return Answer("transnormer", asked, word, (part,), **fields)
+    return Answer("transnormer", asked, word, (part,), **({"settled": True} | fields))
 
 
 def test_the_answers_stand_before_everything_else_and_name_every_thesis(root: Path) -> None:
@@ -68,7 +68,7 @@ def test_the_answers_stand_before_everything_else_and_name_every_thesis(root: Pa
 
 def test_models_at_quick_give_no_effect(root: Path) -> None:
     text = Page(root / QUICK / "index.html").text
-    assert "No effect on models that have learned is measured" in text
+    assert "No effect on models that have learned is settled" in text
     assert "measured at quick only" in text
 
 
@@ -116,8 +116,14 @@ def test_a_size_that_is_no_loss_is_told_in_its_own_unit(
     effect: float, interval: tuple[float, float], words: str
 ) -> None:
     asked = thesis("late", "ahead", headline=True, effect=EFFECT | {"form": "difference", "unit": "bits per symbol"})
-    found = Answer("transnormer", asked, "supported", (), effect=effect, interval=interval)
+    found = Answer("transnormer", asked, "supported", (), effect=effect, interval=interval, settled=True)
     assert front.sentences([found])[2] == f"With 95% intervals, {words}."
+
+
+def test_an_effect_that_its_claim_leaves_open_is_no_headline_and_says_so() -> None:
+    found = answer("late", "cannot tell", effect=0.24, interval=(0.04, 0.45), settled=False)
+    assert "is settled" in front.sentences([found])[2]
+    assert front.effect_text(found) == "0.24% (0.04 to 0.45), unresolved"
 
 
 def test_theses_in_one_sentence_begin_small_unless_with_a_name() -> None:

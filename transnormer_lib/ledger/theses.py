@@ -108,6 +108,7 @@ class Answer:
     parts: tuple[Part, ...]
     effect: float | None = None
     interval: tuple[float, float] | None = None
+    settled: bool = False  # whether the effect's own claim was decided; else the effect is not told apart from none
     published_effect: float | None = None
     scale: str | None = None  # the largest at which a part was decided
     seeds: tuple[int, ...] | None = None
@@ -232,12 +233,13 @@ def _effect(
         return found
     if effect.form == "value":
         value = measured["mean"] if isinstance(measured, Mapping) else measured
-        return found if value is None else found | {"effect": value, "seeds": entry["seeds"]}
+        return found if value is None else found | {"effect": value, "seeds": entry["seeds"], "settled": True}
     if not isinstance(measured, Mapping) or "interval" not in measured:
         return found
     scale = 100.0 / (math.fsum(measured["worse"]) / len(measured["worse"])) if effect.form == "percent" else 1.0
     low, high = measured["interval"]
     found |= {"effect": rounded(scale * measured["difference"]), "seeds": tuple(entry["seeds"])}
+    found["settled"] = entry["verdict"] in _HOLDS or entry["verdict"] in _FAILS
     return found | {"interval": (rounded(scale * low), rounded(scale * high)), "controls": _controls(measured)}
 
 

@@ -62,9 +62,7 @@ def sentences(answers: Sequence[Answer]) -> list[str]:
     ]
     effects = [text for found in answers if found.thesis.headline and (text := _headline(found))]
     last = (
-        f"With 95% intervals, {'; '.join(effects)}."
-        if effects
-        else "No effect on models that have learned is measured."
+        f"With 95% intervals, {'; '.join(effects)}." if effects else "No effect on models that have learned is settled."
     )
     return [first, " ".join(named) or "None has been decided.", last]
 
@@ -103,6 +101,7 @@ def _row(found: Answer, axis: Axis | None, kept: Sequence[Kept], claims: Mapping
         "would_change": thesis.would_change,
         "objection": thesis.objection,
         "reply": thesis.reply,
+        "not_run": sum(part.verdict == "not run" for part in found.parts),
         "effect": effect_text(found),
         "published": published_text(found),
         "plot": _plot(found, axis),
@@ -115,10 +114,11 @@ def _row(found: Answer, axis: Axis | None, kept: Sequence[Kept], claims: Mapping
 
 
 def effect_text(found: Answer) -> str | None:
-    """The effect with its unit and its 95% interval, or None where none was measured."""
+    """The effect with its unit, its 95% interval, and whether that is all one can say; None where none was measured."""
     if found.effect is None or found.thesis.effect is None:
         return None
-    return _sized(found.effect, found.interval or (), found.thesis.effect.unit)
+    size = _sized(found.effect, found.interval or (), found.thesis.effect.unit)
+    return size if found.settled else f"{size}, unresolved"
 
 
 def published_text(found: Answer) -> str | None:
@@ -140,7 +140,7 @@ def _sized(effect: float, interval: Sequence[float], unit: str) -> str:
 
 def _headline(found: Answer) -> str | None:
     """``local attention in the early layers lowers the loss by 11.7% (10.9 to 12.5)``."""
-    if found.effect is None or found.interval is None or found.thesis.effect is None:
+    if not found.settled or found.effect is None or found.interval is None or found.thesis.effect is None:
         return None
     sign = 1.0 if found.effect >= 0 else -1.0
     size = _sized(sign * found.effect, sorted(sign * end for end in found.interval), found.thesis.effect.unit)

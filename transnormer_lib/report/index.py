@@ -223,7 +223,7 @@ def _register(paper: Paper, have_page: set[str]) -> dict[str, Any] | None:
     if not entries:
         return None
     flags = sum(bool(entry.flag) for entry in entries)
-    return {"entries": len(entries), "flags": flags, "href": f"{page}.html" if page else None}
+    return {"title": paper.title, "entries": len(entries), "flags": flags, "href": f"{page}.html" if page else None}
 
 
 def _broken(item: Failed, have_page: set[str]) -> dict[str, str]:

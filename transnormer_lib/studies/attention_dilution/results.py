@@ -185,4 +185,4 @@ def conclusions(
                 f"{seeds.mean(late[name]):.3f}, which is {above:+.3f} from complete dilution."
             )
     ordered = sorted(mixtures, key=lambda name: seeds.mean(mixtures[name]))
-    return [*lines, f"Table 3's rows from the lowest loss: {', '.join(ordered)}."]
+    return [*lines, *([f"Table 3's rows from the lowest loss: {', '.join(ordered)}."] if ordered else [])]

@@ -334,9 +334,13 @@ def _against_rivals(results: Results, part: Part) -> list[str]:
         ahead = {row: found for row, found in ratios.items() if found and min(found) > 1}
         said = ", ".join(f"{label(row)} ({statistics.median(found):.2f})" for row, found in ahead.items())
         kernels = "" if t2 == "transnormer-t2" else "; linear-matched beside T2 on the same kernels"
+        where = f"{part} at {n:,} tokens"
+        if not said:
+            lines.append(f"{where}: no efficient method, 1+elu included, is faster than {label(t2)} in every round.")
+            continue
         lines.append(
-            f"{part} at {n:,} tokens: of the efficient methods, 1+elu included, faster than {label(t2)} in every "
-            f"round, times its speed{kernels}: {said or 'none'}."
+            f"{where}: of the efficient methods, 1+elu included, faster than {label(t2)} in every round, with how many "
+            f"times its speed{kernels}: {said}."
         )
     return lines
 
