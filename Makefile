@@ -116,7 +116,9 @@ docs: $(DOCS)
 	@echo "docs: docs/api/index.html"
 
 $(DOCS): $(STAMP)
-	@$(BIN)/python -m pip install --quiet --log $(VENV)/docs.log -c constraints.txt -e '.[docs]'
+	@rm -f $(DOCS)
+	@$(BIN)/python -m pip install --quiet --log $(VENV)/docs.log -c constraints.txt -e '.[docs]' \
+		|| { echo "docs: failed; the reason is above and in $(VENV)/docs.log; run make docs again" >&2; exit 1; }
 	@touch $(DOCS)
 
 lab: $(STAMP)

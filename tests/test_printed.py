@@ -55,7 +55,7 @@ INTERRUPTED = {
 # What needs the network says so, here where there is none.
 REFUSED = {"transnormer data fetch": "is not on this machine and HF_HUB_OFFLINE forbids fetching it"}
 # A CPU of another kind than the one that made the kept numbers gives others, and says so.
-MACHINE_DECIDES = {"transnormer repeat --preset night --only 14 --sample 1": "1 runs give the kept numbers"}
+MACHINE_DECIDES = {"transnormer repeat --preset night --only 14 --sample 1": "of 1 give the kept numbers"}
 ON_A_CLUSTER = ("transnormer sweep --preset paper --only 07 --processes 8 -- --executor slurm --jobs 50",)
 OF_CI = ("make report", "make test", "make oracles", "make test-browser")  # .ci/run calls them itself
 ON_OWN_TEXT = ("transnormer runs", "transnormer train my_run.yaml", "transnormer export")

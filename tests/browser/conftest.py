@@ -1,17 +1,13 @@
 """A real browser for the pages: Chromium, driven by Playwright. Without one these tests are skipped and say so."""
 
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser_factory import REPORT, Open, Visit
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install -e '.[browser]'")
-
-CHECKOUT = Path(__file__).resolve().parents[2]
-REPORT = CHECKOUT / "reports" / "quick"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _LOCAL = ("file:", "data:", "blob:", "about:")
 
@@ -19,6 +15,7 @@ _LOCAL = ("file:", "data:", "blob:", "about:")
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """The system's Chromium."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install -e '.[browser]'")
     path = next((found for name in _NAMES if (found := shutil.which(name))), None)
     if path is None:
         pytest.skip(f"no browser: none of {', '.join(_NAMES)} is installed")
@@ -34,23 +31,6 @@ def report() -> Path:
     if not (REPORT / "index.html").exists():
         pytest.skip("no report to look at: make report")
     return REPORT
-
-
-@dataclass
-class Visit:
-    """An open page, with what it tried to load from elsewhere, its errors, and the dialogs that it opened."""
-
-    page: Any
-    left: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    dialogs: list[str] = field(default_factory=list)
-
-    def check(self) -> None:
-        """Assert that the page kept to itself."""
-        assert (self.left, self.errors, self.dialogs) == ([], [], [])
-
-
-Open = Callable[..., Visit]
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Open
+from browser_factory import Open
 from report_factory import CLAIMS, make_report
 
 from transnormer_lib.report.index import build_report
@@ -69,14 +69,25 @@ def test_the_filters_are_set_by_keyboard_and_kept_in_the_address(report: Path, v
     assert page.locator("table.claims tbody tr:visible").count() == 0  # folded again
 
 
-def test_a_claim_s_address_opens_its_fold_and_brings_it_in_sight(report: Path, visit: Open) -> None:
-    for name in ("softmax-backward-bound", CLAIMS[0].id):
-        page = visit(report / "ledger.html").page
-        anchors = page.evaluate("[...document.querySelectorAll('tr[id^=claim-]')].map((row) => row.id)")
-        last = anchors[-1] if name == CLAIMS[0].id else anchors[len(anchors) // 2]
-        again = visit(report / "ledger.html", fragment=f"#{last}").page
-        assert again.evaluate(IN_SIGHT, last)
-        assert again.locator(f"[id='{last}']").is_visible()
+@pytest.mark.parametrize("place", [0, 0.5, 1], ids=["first", "middle", "last"])
+def test_a_claim_s_address_clears_the_filter_opens_its_fold_and_brings_it_in_sight(
+    place: float, report: Path, visit: Open
+) -> None:
+    page = visit(report / "ledger.html", fragment="#words=no-such-claim").page
+    assert page.locator("table.claims tbody tr:visible").count() == 0
+    anchors = page.evaluate("[...document.querySelectorAll('tr[id^=claim-]')].map((row) => row.id)")
+    wanted = anchors[round(place * (len(anchors) - 1))]
+    page.evaluate("(id) => { location.hash = id; }", wanted)
+    page.locator(f"[id='{wanted}']").wait_for()
+    assert page.evaluate(IN_SIGHT, wanted)
+
+
+def test_a_reader_s_own_folds_stay_open(report: Path, visit: Open) -> None:
+    page = visit(report / "ledger.html").page
+    for number in (0, 1):
+        page.locator("details.group").nth(number).locator("summary").first.click()
+    page.locator("details.group").nth(1).locator("a[href^='#claim-']").first.click()
+    assert page.locator("details.group[open]").count() == 2
 
 
 def test_a_count_on_the_front_page_shows_just_those_claims(report: Path, visit: Open) -> None:
@@ -114,7 +125,7 @@ def test_a_figure_leads_to_the_code_that_draws_it_and_to_its_values(report: Path
 @pytest.mark.parametrize("name", ["index", "ledger", "01_theory", "02_table"])
 def test_text_from_data_stays_text(name: str, hostile: Path, visit: Open) -> None:
     found = visit(hostile / f"{name}.html")
-    found.page.wait_for_timeout(100)
+    found.page.wait_for_load_state("networkidle")
     found.check()
     assert found.page.locator("img[src*=evil]").count() == 0
 

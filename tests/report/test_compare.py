@@ -93,13 +93,31 @@ def test_numbers_change_by_an_amount_and_a_share(before: Any, after: Any, by: st
     assert Change("a", "Table 1", "It.", entry(before), entry(after)).by == by
 
 
-@pytest.mark.parametrize("side", ["no-such", "HEAD:no-such.json", "--output=x:y", "README"])
+@pytest.mark.parametrize(
+    "side", ["no-such", "HEAD:no-such.json", "--output=x:y", "README", "x" * 300], ids=lambda side: side[:20]
+)
 def test_a_side_that_is_none_is_refused_with_what_it_may_be(project: Project, side: str) -> None:
     with pytest.raises(UserMistake, match=r"compare=.*: must be a preset .*quick"):
         read(project, side)
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '{"claims": 3}', '[{"id": "a"}]'])
+def test_a_verdict_of_an_older_form_is_shown_as_it_is(project: Project) -> None:
+    other = changed(project, "bound-holds", verdict="no trend")
+    assert compare(project, ["quick", str(other)]) == 0
+    assert "no trend" in check_page(project.root / "reports" / "compare.html").text
+
+
+def test_what_is_shown_alike_is_no_change(project: Project) -> None:
+    before = {"a": entry({"difference": 0.5, "p": 0.01}) | {"locus": "Table 1", "statement": "It."}}
+    after = {"a": entry({"difference": 0.5, "p": 0.02}) | {"locus": "Table 1", "statement": "It."}}
+    assert changes(before, after) == []
+
+
+BROKEN = ["{", "[1]", '{"claims": 3}', '[{"id": "a"}]']
+BROKEN += ['[{"id": "a", "locus": "", "statement": 3, "verdict": "", "measured": 1}]']
+
+
+@pytest.mark.parametrize("text", BROKEN)
 def test_a_file_of_another_kind_is_refused(project: Project, text: str) -> None:
     path = project.root / "other.json"
     path.write_text(text)
@@ -114,7 +132,8 @@ def test_a_preset_without_a_report_says_how_to_make_it(tmp_path: Path) -> None:
 
 
 def test_text_from_a_file_stays_text(project: Project) -> None:
-    for statement in (HOSTILE, "An $\\unknown$ macro, and a $\\frac{1$ brace."):
+    fetches = r"It loads $\style{background:url(http://evil.example)}{x}$."
+    for statement in (HOSTILE, fetches, "An $\\unknown$ macro, and a $\\frac{1$ brace."):
         other = changed(project, "bound-holds", verdict="not run", measured=HOSTILE, statement=statement)
         assert compare(project, ["quick", str(other)]) == 0
     check_page(project.root / "reports" / "compare.html")

@@ -31,14 +31,14 @@ def test_a_run_notebook_is_saved_as_it_is_committed(path: Path) -> None:
     committed = path.read_text()
     content = nbformat.reads(committed, as_version=4)
     run(content)
-    without_outputs({"type": "notebook", "content": content})
+    without_outputs({"type": "notebook", "content": content}, path="notebooks/a.ipynb")
     assert nbformat.writes(content) + "\n" == committed
 
 
 def test_an_edited_cell_is_saved_as_it_was_edited() -> None:
     content = nbformat.reads(NOTEBOOKS[0].read_text(), as_version=4)
     content["cells"][-1]["source"] = "x = 1"
-    without_outputs({"type": "notebook", "content": content})
+    without_outputs({"type": "notebook", "content": content}, path="notebooks/a.ipynb")
     assert content["cells"][-1]["source"] == "x = 1"
 
 
@@ -49,8 +49,17 @@ def test_an_edited_cell_is_saved_as_it_was_edited() -> None:
 )
 def test_other_files_stay_as_they_are(model: dict[str, Any]) -> None:
     before = copy.deepcopy(model)
-    without_outputs(model, path="x", contents_manager=None)
+    without_outputs(model, path="notebooks/x", contents_manager=None)
     assert model == before
+
+
+@pytest.mark.parametrize("path", ["reports/quick/01_gradient_theory.ipynb", "my notebooks/a.ipynb", "a.ipynb"])
+def test_a_notebook_elsewhere_keeps_what_it_measured(path: str) -> None:
+    content = nbformat.reads(NOTEBOOKS[0].read_text(), as_version=4)
+    run(content)
+    before = copy.deepcopy(content)
+    without_outputs({"type": "notebook", "content": content}, path=path)
+    assert content == before
 
 
 def test_the_hook_that_make_lab_names_exists() -> None:

@@ -44,13 +44,24 @@ def test_what_stands_aside_is_folded_and_whole() -> None:
     assert "Slowly." in html
 
 
+@pytest.mark.parametrize("caption", ["small, and no stop", "1+elu is worse.", "The ε of 1e-6. another", "Two. Three."])
+def test_a_figure_that_stands_aside_is_named_whatever_its_caption_is(caption: str) -> None:
+    html = finished(cell(figure(caption=caption, aside=True), "one"), 9)
+    summary = re.search("<summary>(.*?)</summary>", html)
+    assert summary is not None
+    assert summary[1].startswith(f"Figure 9.1. {caption[:4]}")
+    assert "Code" not in summary[1]
+
+
 def test_a_text_that_stands_aside_keeps_its_heading_or_its_first_paragraph() -> None:
     rest = "<p>Second.</p><ul><li>Third.</li></ul>"
     for first in ("<h2>How</h2>", "<h3>How</h3>", "<p>First.</p>"):
         html = shortened(f"{first}{rest}")
         assert html.startswith(f"{first}<details")
         assert html.endswith(f"{rest}</details>")
-        assert shortened(f"{first}\n") == first
+        assert shortened(first) == first
+    assert shortened("<h2>A</h2><p>one</p><h3>B</h3>").startswith("<h2>A</h2><details")
+    assert shortened("<ul><li>All.</li></ul>").startswith("<details")
 
 
 @pytest.mark.parametrize("note", ["", "A note."], ids=["bare", "with a note"])

@@ -24,7 +24,7 @@ TINY |= {"bands": []}
 
 def record(**changes: Any) -> dict[str, Any]:
     points = [{"step": 5, "bits_per_token": 4.0}, {"step": 10, "bits_per_token": 2.0}]
-    return {"status": "finished", "steps": 10, "validation": points} | changes
+    return {"status": "finished", "steps": 10, "validation": points, "parameters": 7} | changes
 
 
 def kept_runs(number: int, notebook: str = STUDY) -> Kept:
@@ -44,7 +44,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     store, trained = RunStore(), []
     for config in studies.runs(STUDY, parameters):
         found = store.get(config).record
-        fields = {name: found[name] for name in ("status", "steps", "validation", "seconds")}
+        fields = {name: found[name] for name in ("status", "steps", "validation", "seconds", "parameters")}
         trained.append({"name": config.name, "seed": config.seed} | fields)
     path = kept.folder(project) / "quick" / f"{STUDY}.json"
     path.parent.mkdir(parents=True)
@@ -69,7 +69,7 @@ def test_the_runs_made_again_are_the_same_bit_for_bit(
     told = capsys.readouterr().out.splitlines()
     assert "repeat: 3 of 4 kept runs, from nothing" in told[0]
     assert [line.count("the same bit for bit (kept from a machine)") for line in told[1:4]] == [1, 1, 1]
-    assert "3 of 3 runs give the kept numbers" in told[-1]
+    assert "3 of 3 give the kept numbers" in told[-1]
     assert not (project.root / "nobody-reads-this").exists()
 
 
@@ -81,7 +81,7 @@ def test_a_number_that_was_edited_is_found(project: Project, capsys: pytest.Capt
     assert repeat(project, "quick", [STUDY], 10, 0, 0.01) == 1
     told = capsys.readouterr().out
     assert told.count("differs: at most 0.02 away") == 1
-    assert "3 of 4 runs give the kept numbers" in told
+    assert "3 of 4 give the kept numbers" in told
     assert repeat(project, "quick", [STUDY], 10, 0, 0.05) == 0
 
 
@@ -101,6 +101,15 @@ def test_a_parameter_that_came_later_has_today_s_value(project: Project) -> None
     path.write_text(json.dumps(content))
     (project.root / "params" / "quick" / f"{STUDY}.yaml").write_text("bands: []\n")
     assert repeat(project, "quick", [STUDY], 1, 0, 0.0) == 0
+
+
+def test_a_parameter_that_the_code_has_lost_is_named(project: Project) -> None:
+    path = kept.folder(project) / "quick" / f"{STUDY}.json"
+    content = json.loads(path.read_text())
+    content["parameters"]["of_old"] = 3
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserMistake, match="has lost the kept parameter 'of_old'"):
+        repeat(project, "quick", [STUDY], 1, 0, 0.0)
 
 
 def test_nothing_kept_is_said(tmp_path: Path) -> None:
@@ -144,6 +153,7 @@ CASES: dict[str, tuple[dict[str, Any], float | None]] = {
     ),
     "diverged": ({"status": "diverged"}, None),
     "fewer steps": ({"steps": 9}, None),
+    "another model": ({"parameters": 8}, None),
     "fewer points": ({"validation": [{"step": 10, "bits_per_token": 2.0}]}, None),
     "measured elsewhere": (
         {"validation": [{"step": 4, "bits_per_token": 4.0}, {"step": 10, "bits_per_token": 2.0}]},
@@ -158,6 +168,11 @@ def test_the_largest_difference_is_a_share_of_what_was_kept(case: str) -> None:
     changes, expected = CASES[case]
     found = largest_difference(record(), record(**changes))
     assert found == (None if expected is None else pytest.approx(expected))
+
+
+def test_two_runs_that_measured_nothing_are_not_called_the_same() -> None:
+    nothing = record(status="diverged", validation=[])
+    assert largest_difference(nothing, nothing) is None
 
 
 def test_two_runs_that_both_ended_without_a_number_agree() -> None:

@@ -74,6 +74,42 @@ def test_a_picture_of_numbers_comes_back_by_column_and_row(draw: str) -> None:
     np.testing.assert_array_equal(found, numbers)
 
 
+@pytest.mark.parametrize("by", ["category", "ticks"])
+def test_a_place_with_a_word_at_its_tick_is_named(by: str) -> None:
+    fig, ax = plt.subplots()
+    if by == "category":
+        ax.scatter([1.5, 2.5], ["linear", "softmax"])
+    else:
+        ax.scatter([1.5, 2.5], [0, 1])
+        ax.set_yticks([0, 1], ["linear", "softmax"])
+    assert [(row["x"], row["y"]) for row in rows(fig)] == [("1.5", "linear"), ("2.5", "softmax")]
+
+
+def test_ticks_with_numbers_do_not_replace_the_numbers() -> None:
+    fig, ax = plt.subplots()
+    ax.plot([1024, 2097153], [1, 2], label="ours")
+    ax.set_xticks([1024, 2097153], ["1,024", "2M"])
+    assert {row["x"] for row in rows(fig)} >= {"1024"}
+
+
+def test_a_band_comes_back_with_both_edges() -> None:
+    fig, ax = plt.subplots()
+    ax.fill_between([1, 2], [3, 4], [5, 6], label="range")
+    assert set(places(fig, "range")) >= {(1, 3), (2, 4), (1, 5), (2, 6)}
+
+
+def test_a_colour_bar_is_no_data() -> None:
+    fig, ax = plt.subplots()
+    fig.colorbar(ax.imshow(np.zeros((2, 2))))
+    assert len(rows(fig)) == 4
+
+
+def test_large_whole_numbers_keep_their_digits() -> None:
+    fig, ax = plt.subplots()
+    ax.plot([2097153.0], [0.1234567], label="ours")
+    assert [(row["x"], row["y"]) for row in rows(fig)] == [("2097153", "0.123457")]
+
+
 def test_the_link_holds_the_values_and_stands_below_the_figure() -> None:
     fig, ax = plt.subplots()
     ax.plot([1, 2], [3, 4], label="ours")

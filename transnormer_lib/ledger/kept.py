@@ -19,7 +19,7 @@ from transnormer_lib.project import Project, UserMistake, find_project
 _ENTRY = {"id", "verdict", "scale", "measured", "seeds"}  # what the ledger reads of a claim
 _PLAN = {"file", "sha256", "commit", "date", "judged", "after"}
 
-_LONG, _SHORT = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}\b"), r"\1"  # a commit's name as people cite it
+_COMMIT = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}\b")  # people cite its beginning
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Kept:
         )
 
     def _commits(self) -> str:
-        named = self.commit.split("; ")
-        return f"commit{'' if len(named) == 1 else 's'} {', '.join(_LONG.sub(_SHORT, commit) for commit in named)}"
+        named = [_COMMIT.sub(r"\1", commit) for commit in self.commit.split("; ")]
+        return f"commit{'' if len(named) == 1 else 's'} {', '.join(named)}"
 
     def planned(self) -> list[str]:
         """Per plan, its commit and whether it came before the runs that were judged by it."""

@@ -7,6 +7,7 @@ import json
 import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ from typing import Any
 from transnormer_lib.ledger.judging import write_if_changed
 from transnormer_lib.ledger.values import shown
 from transnormer_lib.project import Project, UserMistake
-from transnormer_lib.report.pages import content_digest, html_page
+from transnormer_lib.report.pages import content_digest, html_page, outside_resources
 from transnormer_lib.show.formulas import MathError, text_with_math
 
-_NEEDED = {"id", "locus", "statement", "verdict", "measured", "scale"}
+_TEXTS = ("id", "locus", "statement", "verdict")
 
 Entry = Mapping[str, Any]
 
@@ -36,9 +37,10 @@ class Change:
     def text(self) -> str:
         """The statement with its formulas; as it is written where a file from elsewhere holds one that is none."""
         try:
-            return text_with_math(self.statement)
+            text = text_with_math(self.statement)
         except MathError:
             return self.statement
+        return self.statement if outside_resources(text) else text
 
     @property
     def verdicts(self) -> tuple[str, str]:
@@ -68,8 +70,9 @@ def read(project: Project, side: str) -> dict[str, Entry]:
         content = json.loads(text)
         listed = content["claims"] if isinstance(content, dict) else content
         found = {entry["id"]: entry for entry in listed}
-        if not all(entry.keys() >= _NEEDED for entry in found.values()):
-            raise ValueError
+        for entry in found.values():
+            if "measured" not in entry or not all(isinstance(entry[name], str) for name in _TEXTS):
+                raise ValueError
     except (ValueError, TypeError, KeyError, AttributeError):
         raise UserMistake(f"compare={side!r}: is neither a claims.json nor a kept file") from None
     return found
@@ -81,8 +84,9 @@ def _text(project: Project, side: str) -> str:
         if not report.exists():
             raise UserMistake(f"compare={side!r}: has no report yet; run: transnormer report --preset {side}")
         return report.read_text(encoding="utf-8")
-    if Path(side).is_file():
-        return Path(side).read_text(encoding="utf-8", errors="replace")
+    with suppress(OSError):  # a name too long for a file, for example
+        if Path(side).is_file():
+            return Path(side).read_text(encoding="utf-8", errors="replace")
     commit, colon, path = side.partition(":")
     if colon and not commit.startswith("-"):
         command = ["git", "-C", str(project.root), "show", f"{commit}:{path}"]
@@ -95,12 +99,13 @@ def _text(project: Project, side: str) -> str:
 
 
 def changes(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> list[Change]:
-    """The claims of both sides whose verdict or measurement differs, those whose verdict does first."""
-    found = [
+    """The claims of both sides whose verdict or shown value differs, those whose verdict does first."""
+    both = [
         Change(name, after[name]["locus"], after[name]["statement"], before[name], after[name])
         for name in before
-        if name in after and any(before[name][key] != after[name][key] for key in ("verdict", "measured"))
+        if name in after
     ]
+    found = [change for change in both if len(set(change.verdicts)) == 2 or len(set(change.values)) == 2]
     return sorted(found, key=lambda change: change.verdicts[0] == change.verdicts[1])
 
 

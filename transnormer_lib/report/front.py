@@ -1,5 +1,6 @@
 """The front page's answers: a paper's theses as sentences and as rows of a forest plot."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -133,8 +134,9 @@ def _sized(effect: float, interval: Sequence[float], unit: str) -> str:
     largest = max(map(abs, (effect, *interval)))
     decimals = next((number for number in (1, 2, 3) if largest >= 10.0 ** (1 - number)), 4)
     if not interval and decimals > 2:  # 0.06, not 0.060: nothing beside it has more
-        decimals = len(f"{effect:.{decimals}f}".rstrip("0").partition(".")[2])
-    size, *ends = (f"{value:.{decimals}f}".replace("-", "−") for value in (effect, *interval))
+        decimals = max(2, len(f"{effect:.{decimals}f}".rstrip("0").partition(".")[2]))
+    rounded = (round(value, decimals) + 0.0 for value in (effect, *interval))  # no minus before a zero
+    size, *ends = (f"{value:.{decimals}f}".replace("-", "−") for value in rounded)
     return (f"{size}%" if unit == _AXIS_UNIT else f"{size} {unit}") + (f" ({' to '.join(ends)})" if ends else "")
 
 
@@ -150,8 +152,8 @@ def _headline(found: Answer) -> str | None:
 
 
 def _joined(told: Sequence[str]) -> str:
-    """Sentences with semicolons between; from the second on they begin small, unless with a name or a symbol."""
-    rest = [text[0].lower() + text[1:] if text.split()[0][1:].islower() else text for text in told[1:]]
+    """Sentences with semicolons between; from the second on they begin small, unless with a word like T2 or ReLU."""
+    rest = [text if re.match(r"\w+[A-Z0-9]", text) else text[0].lower() + text[1:] for text in told[1:]]
     return "; ".join([*told[:1], *rest])
 
 

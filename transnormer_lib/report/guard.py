@@ -159,9 +159,7 @@ def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str,
     partial.parent.mkdir(parents=True, exist_ok=True)
     partial.unlink(missing_ok=True)
     # The kernel inherits the preset's threads and device, and shows no progress bars.
-    os.environ.update(
-        preset.environment, TRANSNORMER_HEADLESS="1", TQDM_DISABLE="1", PYDEVD_DISABLE_FILE_VALIDATION="1"
-    )
+    os.environ.update(preset.environment, TQDM_DISABLE="1", PYDEVD_DISABLE_FILE_VALIDATION="1")
     outcome, clock = Outcome(preset_name, notebook, time.time(), provenance()), time.perf_counter()
     try:
         outcome.parameters = notebook_parameters.resolve(project, preset_name, notebook)

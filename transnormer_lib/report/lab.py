@@ -10,12 +10,14 @@ _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 _LANGUAGE = {"name": "python"}
 
 
-def without_outputs(model: dict[str, Any], **_: Any) -> None:
-    """Take outputs, counters and the machine out of a notebook that Jupyter is about to save, in place.
+def without_outputs(model: dict[str, Any], path: str, **_: Any) -> None:
+    """Take outputs, counters and the machine out of a committed notebook that Jupyter is about to save, in place.
 
-    A hook of Jupyter's (``ContentsManager.pre_save_hook``). Other files are left as they are.
+    A hook of Jupyter's (``ContentsManager.pre_save_hook``); ``path`` is below the folder that Lab shows. What is not in
+    ``notebooks/`` is left as it is: a report's executed notebooks hold its measurements.
     """
-    if model["type"] != "notebook" or model["content"]["nbformat"] != 4:
+    committed = path.strip("/").startswith("notebooks/")
+    if not committed or model["type"] != "notebook" or model["content"]["nbformat"] != 4:
         return
     content = model["content"]
     content["metadata"] |= {"kernelspec": dict(_KERNEL), "language_info": dict(_LANGUAGE)}

@@ -3,7 +3,8 @@
 Figures and tables are numbered with the notebook before a point, Figure 9.2, so that nobody takes one for the paper's.
 
 The outputs were made by the templates of ``show`` and of the registers, which escape all text, so their tags can be
-found by their text. Nothing is dropped: what is folded unfolds without a script, and anchors stay outside of folds.
+found by their text. Nothing is dropped: what is folded unfolds without a script, and a link to what is folded
+unfolds it.
 """
 
 import re
@@ -46,7 +47,7 @@ def finished(body: str, number: int) -> str:
     body = _numbered(_STYLES.sub("", body), number)  # the page has the styles, and those of an older run would differ
     body = _BARE_IMAGE.sub('<img alt="A picture without a description" ', body)
     body = _FIGURE.sub(lambda found: found[1] + _scrolling(found[3], f"Figure {found[2].replace('-', ' ')}"), body)
-    body = _FIGURE_ASIDE.sub(lambda found: _fold(_first_sentences(found[1]), found[0]), body)
+    body = _FIGURE_ASIDE.sub(lambda found: _fold(_beginning(found[1]), found[0]), body)
     body = _TABLE.sub(_fold_table, body)
     body = _LIST.sub(_fold_list, body)
     return _REGISTER.sub(_fold_register, body)
@@ -69,16 +70,18 @@ def _numbered(body: str, notebook: int) -> str:
     return _CELL_OR_CAPTION.sub(place, body)
 
 
-def _first_sentences(caption: str) -> str:
-    """A figure's number and the first sentence of its caption, without tags: what a fold's summary says."""
-    number, sentence = _SENTENCE.split(_TAG.sub("", caption).strip(), maxsplit=2)[:2]
-    return f"{number} {sentence}"
+def _beginning(caption: str) -> str:
+    """A figure's number and the first sentence of its caption, without tags and links: what a fold's summary says."""
+    text = _TAG.sub("", caption.partition('<a class="tn-values-of"')[0]).strip()
+    number, _, rest = text.partition(". ")
+    return f"{number}. {_SENTENCE.split(rest, maxsplit=1)[0]}"
 
 
 def shortened(prose: str) -> str:
     """Text of a notebook that stands aside, as HTML: its heading, or its first paragraph, and the rest in a fold."""
-    first, end, rest = prose.partition(next((end for end in ("</h3>", "</h2>", "</p>") if end in prose), "</p>"))
-    return first + end + (_fold("Read", rest) if rest.strip() else "")
+    end = re.search(r"</(?:h[23]|p)>", prose)
+    cut = end.end() if end else 0
+    return prose[:cut] + (_fold("Read on", prose[cut:]) if prose[cut:].strip() else "")
 
 
 def table_region(table: str) -> str:

@@ -4,6 +4,7 @@
 """
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -75,11 +76,11 @@ def write(readme: Path, text: str) -> bool:
 
 def main() -> int:
     """Write README's answers; exit code 2 without a report."""
-    project = find_project()
     try:
+        project = find_project()
         changed = write(project.root / "README.md", block(*answers(project)))
     except UserMistake as mistake:
-        print(f"readme: {mistake}")
+        print(f"readme: {mistake}", file=sys.stderr)
         return 2
     print(f"readme: README.md {'has' if changed else 'had'} the answers of reports/{_PRESET}")
     return 0

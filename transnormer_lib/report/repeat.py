@@ -37,6 +37,7 @@ def repeat(project: Project, preset: str, notebooks: Sequence[str], sample: int,
     Raises :class:`UserMistake` if nothing is kept, or if the study has lost a run that was kept.
     """
     from transnormer_lib.training.store import RunStore
+    from transnormer_lib.training.stored_run import RunFailed
 
     found = [one for notebook in notebooks if (one := kept.read(preset, notebook, project))]
     picks = draw(found, sample, seed)
@@ -48,11 +49,16 @@ def repeat(project: Project, preset: str, notebooks: Sequence[str], sample: int,
     with tempfile.TemporaryDirectory(prefix="transnormer-repeat-") as folder:
         store = RunStore(Path(folder))
         for pick, config in zip(picks, configs, strict=True):
-            difference = largest_difference(pick.record, store.get(config).record)
+            try:
+                difference = largest_difference(pick.record, store.get(config).record)
+            except RunFailed as failure:  # of the run that this one starts from
+                say(f"  {pick.origin.notebook[:2]} {config.name}: {failure}")
+                far += 1
+                continue
             far += difference is None or difference > tolerance
             device = pick.origin.device
             say(f"  {pick.origin.notebook[:2]} {config.name}: {told(difference, tolerance)} (kept from {device})")
-    say(f"repeat: {len(picks) - far} of {len(picks)} runs give the kept numbers")
+    say(f"repeat: {len(picks) - far} of {len(picks)} give the kept numbers")
     return 1 if far else 0
 
 
@@ -71,7 +77,9 @@ def _config(project: Project, preset: str, pick: Pick) -> "RunConfig":
     notebook, wanted = pick.origin.notebook, pick.record
     try:
         values = resolve(project, preset, notebook)
-        values |= {name: value for name, value in pick.origin.parameters.items() if name in values}
+        if unknown := pick.origin.parameters.keys() - values.keys():
+            raise UserMistake(f"{notebook}: the code has lost the kept parameter {min(unknown)!r}")
+        values |= pick.origin.parameters
         configs = studies.runs(notebook, values)
     except ValueError as mistake:
         raise UserMistake(f"{notebook}: the kept parameters are not of this code: {mistake}") from None
@@ -84,12 +92,14 @@ def _config(project: Project, preset: str, pick: Pick) -> "RunConfig":
 
 
 def largest_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None:
-    """The largest difference of two records' measurements, as a share of the first; None if they cannot be compared.
+    """The largest difference of two records' validation measurements, as a share of the first.
 
-    A measurement that only one of them has, because evaluation has learned to measure more, is left out.
+    None if they cannot be compared: the runs ended in another way, or measured nothing. What only one of them measured,
+    because evaluation has learned to measure more, is left out.
     """
     points = before["validation"], after["validation"]
-    if before["status"] != after["status"] or before["steps"] != after["steps"] or len(points[0]) != len(points[1]):
+    same = all(before[name] == after[name] for name in ("status", "steps", "parameters"))
+    if not same or not points[0] or len(points[0]) != len(points[1]):
         return None
     shares = [0.0]
     for old, new in zip(*points, strict=True):
@@ -110,7 +120,7 @@ def _share(old: float, new: float) -> float:
 def told(difference: float | None, tolerance: float) -> str:
     """The difference in words."""
     if difference is None:
-        return "differs: it ended in another way"
+        return "differs: it ended in another way, or neither measured anything"
     if difference == 0.0:
         return "the same bit for bit"
     words = f"at most {difference:.2g} away, as a share"

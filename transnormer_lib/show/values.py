@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
+from matplotlib.collections import PolyCollection
 
 from transnormer_lib.show.templating import render
 
@@ -22,12 +23,14 @@ Row = tuple[str, str, Any, Any, Any]
 
 
 def drawn(fig: "Figure") -> str:
-    """The lines, points, bars, intervals and pictures of ``fig`` as CSV.
+    """The lines, points, bars, intervals, bands and pictures of ``fig`` as CSV.
 
     One line a point: the panel by its title, or by its vertical axis, the series by its label, the place, and, of a
-    picture, the value there, by column and row. Empty where nothing is drawn in the panels' own units.
+    picture, the value there, by column and row. Where an axis has words at its ticks, the place is the word. A band is
+    its outline. Empty where nothing is drawn in the panels' own units.
     """
-    rows = [row for number, ax in enumerate(fig.axes, 1) for row in _of_panel(ax, _name(ax, number))]
+    panels = [ax for ax in fig.axes if not hasattr(ax, "_colorbar")]  # a colour bar is a legend, not data
+    rows = [row for number, ax in enumerate(panels, 1) for row in _named(ax, _of_panel(ax, _name(ax, number)))]
     if not rows:
         return ""
     text = io.StringIO()
@@ -44,6 +47,20 @@ def link(fig: "Figure", name: str) -> Markup:
         return Markup()
     source = base64.b64encode(text.encode()).decode("ascii")
     return render("show/templates/values.html.j2", name=name, source=source)
+
+
+def _named(ax: "Axes", rows: Iterator[Row]) -> Iterator[Row]:
+    """The rows with the words that stand at an axis' ticks in place of the numbers."""
+    words_x, words_y = _words(ax.xaxis), _words(ax.yaxis)
+    for panel, series, x, y, value in rows:
+        yield panel, series, words_x.get(x, x), words_y.get(y, y), value
+
+
+def _words(axis: Any) -> dict[Any, str]:
+    """The words at the ticks of an axis, by their places; a text that begins with no letter is a number's."""
+    places = list(axis.get_majorticklocs())
+    texts = axis.get_major_formatter().format_ticks(places)
+    return {place: text for place, text in zip(places, texts, strict=True) if text[:1].isalpha()}
 
 
 def _of_panel(ax: "Axes", panel: str) -> Iterator[Row]:
@@ -82,6 +99,9 @@ def _of_collection(ax: "Axes", panel: str, collection: Any) -> Iterator[Row]:
         values: Any = np.ma.filled(np.ma.asarray(collection.get_array(), dtype=float), np.nan)
         rows, columns = (size - 1 for size in collection.get_coordinates().shape[:2])
         yield from _of_grid(panel, label, values.reshape(rows, columns))
+    elif isinstance(collection, PolyCollection):  # a band between two curves
+        for path in collection.get_paths():
+            yield from ((panel, label, x, y, "") for x, y in np.asarray(path.vertices))
     elif len(collection.get_offsets()) and collection.get_offset_transform() == ax.transData:
         yield from ((panel, label, x, y, "") for x, y in np.ma.filled(collection.get_offsets(), np.nan))
 
@@ -102,4 +122,7 @@ def _label(artist: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
+    if not isinstance(value, float | np.floating):
+        return str(value)
+    number = float(value)
+    return str(int(number)) if number.is_integer() and abs(number) < 2**53 else f"{number:.6g}"

@@ -9,7 +9,7 @@
   const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
   const fields = [...form.querySelectorAll("select, input")];
 
-  let first = true;
+  let filtered = false;
   const apply = () => {
     const words = form.elements.words.value.toLowerCase().split(/\s+/).filter(Boolean);
     const chosen = fields.filter((field) => field.tagName === "SELECT" && field.value);
@@ -23,9 +23,10 @@
       left += fits;
     }
     for (const group of groups) group.hidden = !group.querySelector("table.claims tbody tr:not([hidden])");
+    // Folds follow the filter; without one they are the reader's.
     const asked = chosen.length + words.length > 0;
-    if (asked || !first) for (const fold of folds) fold.open = asked;
-    first = false;
+    if (asked || filtered) for (const fold of folds) fold.open = asked;
+    filtered = asked;
     form.querySelector("output").textContent = `${left} of ${rows.length}`;
   };
   const write = () => {
@@ -49,6 +50,11 @@
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("reset", () => setTimeout(() => { write(); apply(); }));
   addEventListener("hashchange", read);
-  addEventListener("beforeprint", () => { for (const fold of folds) fold.open = true; });
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = folds.filter((fold) => !fold.open);
+    for (const fold of opened) fold.open = true;
+  });
+  addEventListener("afterprint", () => { for (const fold of opened) fold.open = false; });
   read();
 }
