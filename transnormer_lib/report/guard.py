@@ -23,6 +23,7 @@ from transnormer_lib.project import INTERRUPTED, Project, UserMistake, find_proj
 from transnormer_lib.report.progress import say
 from transnormer_lib.report.records import Outcome, write_record
 from transnormer_lib.report.signals import ENDING, on_ending, undisturbed
+from transnormer_lib.show.controls import HEADLESS
 from transnormer_lib.show.evidence import PROVENANCE_MIME
 
 _DEAD = "the kernel died (killed, or out of memory)"
@@ -158,8 +159,9 @@ def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str,
     partial = project.report_dir(preset_name) / ".partial" / f"{notebook}.ipynb"
     partial.parent.mkdir(parents=True, exist_ok=True)
     partial.unlink(missing_ok=True)
-    # The kernel inherits the preset's threads and device, and shows no progress bars.
+    # The kernel inherits the preset's threads and device, and shows neither progress bars nor sliders.
     os.environ.update(preset.environment, TQDM_DISABLE="1", PYDEVD_DISABLE_FILE_VALIDATION="1")
+    os.environ[HEADLESS] = "1"
     outcome, clock = Outcome(preset_name, notebook, time.time(), provenance()), time.perf_counter()
     try:
         outcome.parameters = notebook_parameters.resolve(project, preset_name, notebook)
