@@ -103,6 +103,7 @@ def _row(found: Answer, axis: Axis | None, kept: Sequence[Kept], claims: Mapping
         "objection": thesis.objection,
         "reply": thesis.reply,
         "not_run": sum(part.verdict == "not run" for part in found.parts),
+        "sized": thesis.effect is not None,
         "effect": effect_text(found),
         "published": published_text(found),
         "plot": _plot(found, axis),
