@@ -11,6 +11,11 @@ import nbformat
 from transnormer_lib.project import Project
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+# A study that trains four runs in no time.
+STUDY = "03_attention_dilution"
+TINY = {"architectures": ["vanilla", "linear"], "mixtures": ["linear"], "seeds": [0, 1], "dim": 8, "heads": 2}
+TINY |= {"layers": 2, "length": 8, "block_size": 4, "steps": 2, "warmup": 1, "batch_size": 2, "validation_windows": 2}
+TINY |= {"bands": []}
 PARAMETERS = 'scale: str = "quick"  # the preset\nsize: int = 3  # how many'
 
 
@@ -61,3 +66,11 @@ def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
 def listen() -> None:
     """In a child process before it starts: hear Ctrl-C even where the tests run in the background."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def study_project(root: Path) -> Project:
+    """A project with the notebook of ``STUDY`` and the quick preset of the checkout."""
+    (root / "notebooks").mkdir()
+    shutil.copy(CHECKOUT / "notebooks" / f"{STUDY}.ipynb", root / "notebooks")
+    shutil.copytree(CHECKOUT / "params" / "quick", root / "params" / "quick")
+    return Project(root)

@@ -1,11 +1,11 @@
 """Kept runs are made again from nothing: a sample, the same numbers, and an exit code that says whether they are."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from project_factory import STUDY, TINY, study_project
 
 from transnormer_lib import cli, studies
 from transnormer_lib.ledger import kept
@@ -14,12 +14,6 @@ from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.parameters import resolve
 from transnormer_lib.report.repeat import draw, largest_difference, repeat
 from transnormer_lib.training.store import RunStore
-
-CHECKOUT = Path(__file__).resolve().parents[2]
-STUDY = "03_attention_dilution"
-TINY = {"architectures": ["vanilla", "linear"], "mixtures": ["linear"], "seeds": [0, 1], "dim": 8, "heads": 2}
-TINY |= {"layers": 2, "length": 8, "block_size": 4, "steps": 2, "warmup": 1, "batch_size": 2, "validation_windows": 2}
-TINY |= {"bands": []}
 
 
 def record(**changes: Any) -> dict[str, Any]:
@@ -36,10 +30,7 @@ def kept_runs(number: int, notebook: str = STUDY) -> Kept:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project in which four tiny runs of a study were trained and kept."""
     monkeypatch.setenv("TRANSNORMER_RUNS", str(tmp_path / "runs"))
-    (tmp_path / "notebooks").mkdir()
-    shutil.copy(CHECKOUT / "notebooks" / f"{STUDY}.ipynb", tmp_path / "notebooks")
-    shutil.copytree(CHECKOUT / "params" / "quick", tmp_path / "params" / "quick")
-    project = Project(tmp_path)
+    project = study_project(tmp_path)
     parameters = resolve(project, "quick", STUDY) | TINY
     store, trained = RunStore(), []
     for config in studies.runs(STUDY, parameters):

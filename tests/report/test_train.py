@@ -1,6 +1,5 @@
 """A preset's runs are trained without notebooks: those that the store lacks, each once, in one process or several."""
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from project_factory import wait_until
+from project_factory import STUDY, TINY, study_project, wait_until
 
 from transnormer_lib import studies
 from transnormer_lib.project import Project, UserMistake
@@ -20,11 +19,6 @@ from transnormer_lib.report.train import train_lacking
 from transnormer_lib.training import trainer
 from transnormer_lib.training.config import Band, DataConfig, OptimizerConfig, RunConfig
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-STUDY = "03_attention_dilution"
-TINY = {"architectures": ["vanilla", "linear"], "mixtures": ["linear"], "seeds": [0, 1], "dim": 8, "heads": 2}
-TINY |= {"layers": 2, "length": 8, "block_size": 4, "steps": 2, "warmup": 1, "batch_size": 2, "validation_windows": 2}
-TINY |= {"bands": []}
 RUNS = [f"causal-{name}-seed{seed}" for name in ("vanilla", "linear") for seed in (0, 1)]
 
 
@@ -32,11 +26,9 @@ RUNS = [f"causal-{name}-seed{seed}" for name in ("vanilla", "linear") for seed i
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     """The notebook of a study with tiny parameters, and an empty store."""
     monkeypatch.setenv("TRANSNORMER_RUNS", str(tmp_path / "runs"))
-    (tmp_path / "notebooks").mkdir()
-    shutil.copy(CHECKOUT / "notebooks" / f"{STUDY}.ipynb", tmp_path / "notebooks")
-    shutil.copytree(CHECKOUT / "params" / "quick", tmp_path / "params" / "quick")
-    set_parameters(Project(tmp_path), TINY)
-    return Project(tmp_path)
+    project = study_project(tmp_path)
+    set_parameters(project, TINY)
+    return project
 
 
 def set_parameters(project: Project, changes: dict[str, Any]) -> None:
