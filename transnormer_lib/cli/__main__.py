@@ -1,0 +1,5 @@
+"""``python -m transnormer_lib.cli``: the ``transnormer`` command."""
+
+from transnormer_lib.cli import main
+
+raise SystemExit(main())
