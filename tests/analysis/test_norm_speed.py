@@ -59,6 +59,11 @@ def test_the_floor_is_the_count_of_a_pass_that_agrees_with_autograd(norm: str) -
     assert counted == counter.operations
 
 
+def test_the_centred_norm_is_a_layer_norm() -> None:
+    x = torch.randn(3, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(norm_speed.Centred(16, 1e-8)(x), build_norm("layer", 16, 1e-8)(x))
+
+
 @each_norm
 def test_the_norm_is_a_smaller_share_of_a_wider_head(norm: str) -> None:
     costs = [norm_speed.cost(norm, heads=8, head_dim=width, length=512) for width in (16, 64)]
@@ -98,14 +103,15 @@ def test_calls_take_turns_and_each_goes_first_as_often() -> None:
 @pytest.mark.parametrize("norm_only", [False, True], ids=["attention", "norm-only"])
 def test_every_norm_has_one_time_per_round(norm_only: bool) -> None:
     size: dict[str, int] = {"batch": 1, "heads": 2, "length": 8, "head_dim": 4}
-    found = norm_speed.seconds_per_round(NORMS, rounds=3, repeats=2, norm_only=norm_only, **size)
-    assert {name: len(seconds) for name, seconds in found.items()} == dict.fromkeys(NORMS, 3)
+    norms = (*NORMS, "layer-written")
+    found = norm_speed.seconds_per_round(norms, rounds=3, repeats=2, norm_only=norm_only, **size)
+    assert {name: len(seconds) for name, seconds in found.items()} == dict.fromkeys(norms, 3)
     assert min(min(seconds) for seconds in found.values()) > 0
 
 
 def test_a_bad_argument_is_named_with_its_rule() -> None:
     size = {"batch": 1, "heads": 2, "length": 8, "head_dim": 4}
-    with pytest.raises(ValueError, match="norm='batch': must be one of 'rms', 'layer', 'scale'"):
+    with pytest.raises(ValueError, match="norm='batch': must be one of 'rms', 'layer', 'layer-written', 'scale'"):
         norm_speed.seconds_per_round(["batch"], rounds=1, repeats=1, **size)
     for argument in ("rounds", "repeats"):
         with pytest.raises(ValueError, match=f"{argument}=0: must be a whole number of at least 1"):

@@ -11,22 +11,22 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from transnormer_lib.analysis.interleaved import interleaved
 from transnormer_lib.attention import build
 from transnormer_lib.attention.norm import NormAttention
+from transnormer_lib.attention.norms import RMSNorm
 from transnormer_lib.checks import check_choice
 
 # The passes over the d numbers of a token or of its gradient g, one operation per number each. With y the normalised
 # token, the gradients are r·(g − y·mean(g·y)) and, for LayerNorm, r·(g − mean(g) − y·mean(g·y)). Work done once per
 # token, such as the root, is left out.
 _RMS = ("square", "sum", "scale", "g · y", "sum", "times y", "subtract from g", "scale")
-_PASSES: Mapping[str, tuple[str, ...]] = {
-    "rms": _RMS,
-    "layer": (*_RMS, "sum", "centre", "sum of g", "subtract the mean of g"),
-    "scale": _RMS,
-}
+_LAYER = (*_RMS, "sum", "centre", "sum of g", "subtract the mean of g")
+# PyTorch computes "layer" in one fused kernel. "layer-written" is RMSNorm of the centred token: LayerNorm in the same
+# operations as RMSNorm here, so that its centring is all that differs.
+_PASSES: Mapping[str, tuple[str, ...]] = {"rms": _RMS, "layer": _LAYER, "layer-written": _LAYER, "scale": _RMS}
 _BYTES = 5 * 4  # in float32; forward: the token read, y written; backward: g and y read, the gradient written
 
 
@@ -40,7 +40,7 @@ class Cost:
 
 
 def cost(norm: str, *, heads: int, head_dim: int, length: int) -> Cost:
-    """The floor of ``norm`` (``rms``, ``layer`` or ``scale``, without gain) over the d = H·D numbers of a token.
+    """The floor of ``norm`` (``rms``, ``layer``, ``layer-written``, ``scale``; no gain) over a token's d = H·D numbers.
 
     The attention's operations are its matrix products: a multiply-add counts as two operations, the backward pass as
     two forward passes. Raises ValueError for another norm.
@@ -86,7 +86,21 @@ def forward_and_backward(module: Callable[..., Tensor], *inputs_and_gradient: Te
     return lambda: torch.autograd.grad(module(*inputs), inputs, gradient)
 
 
+class Centred(nn.Module):
+    """LayerNorm without gain: RMSNorm of x [..., size] minus its mean."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.norm = RMSNorm(size, eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast("Tensor", self.norm(x - x.mean(-1, keepdim=True)))
+
+
 def _attention(norm: str, heads: int, head_dim: int) -> NormAttention:
     check_choice("norm", norm, _PASSES)
-    config = {"heads": heads, "head_dim": head_dim, "phi": "1+elu", "norm": norm}
-    return cast("NormAttention", build("norm", config))
+    config = {"heads": heads, "head_dim": head_dim, "phi": "1+elu", "norm": norm.removesuffix("-written")}
+    attention = cast("NormAttention", build("norm", config))
+    if norm == "layer-written":
+        attention.norm = Centred(heads * head_dim, attention.config.eps)
+    return attention

@@ -2,7 +2,7 @@
 
 A *family* is the orderings and comparisons of one paper's table, figure or section (``Claim.locus``) that one notebook
 measures. Of twenty true equalities one would look like a difference by chance, so within a family a difference counts
-only if it is significant after Holm's correction.
+only if it is significant after Holm's correction. The primary claim of a study's plan is no exception.
 """
 
 from collections.abc import Mapping, Sequence

@@ -47,10 +47,12 @@ def test_a_study_names_the_runs_of_each_of_its_plans_and_every_judged_run_has_on
 
 
 def test_a_plan_is_shown_part_by_part_with_its_commit(root: Path) -> None:
-    first = commit(root, {f"{STUDY}/plan.yaml": "question: Why?\nagainst_the_paper: No lead.\n"})
+    first = commit(root, {f"{STUDY}/plan.yaml": "question: Why?\nprimary: a-claim\nagainst_the_paper: No lead.\n"})
     assert plans.table(STUDY) == [
         {"part": "question", "the plan": "Why?"},
+        {"part": "primary", "the plan": "a-claim"},
         {"part": "against the paper", "the plan": "No lead."},
+        {"part": "the primary claim's test", "the plan": plans.NO_EASIER},
         {"part": "commit", "the plan": f"{first[:12]}, 2026-11-20"},
     ]
 

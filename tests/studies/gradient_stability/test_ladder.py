@@ -54,10 +54,11 @@ def test_sensitivity_is_the_mean_over_the_ladder_minus_the_best_and_a_broken_run
     assert ladder.sensitivities(climbs, 8.0, "lrpe", "fp32") == {}
 
 
-def test_a_mechanism_has_learned_if_every_seed_beats_the_floor_at_some_rate() -> None:
+def test_what_a_mechanism_has_learned_is_the_lowest_loss_of_every_seed_over_the_rates() -> None:
     climbs = [climb("linear", 0, 0.01, 4.0), climb("linear", 0, 1.0, 9.0), climb("softmax", 0, 0.01, 4.6)]
     climbs += [climb("linear", 1, 0.01, 9.0), climb("linear", 1, 1.0, 4.5), climb("softmax", 1, 0.01, 4.0)]
-    assert ladder.never_learned(climbs, 4.594, "none", "fp32") == ["softmax"]
+    assert ladder.lowest_losses(climbs, "none", "fp32") == {"linear": [4.0, 4.5], "softmax": [4.6, 4.0]}
+    assert ladder.lowest_losses(climbs, "lrpe", "fp32") == {}
 
 
 def test_the_table_counts_runs_below_the_floor_and_spikes() -> None:

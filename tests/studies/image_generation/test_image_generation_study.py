@@ -112,12 +112,14 @@ def test_the_factors_multiply_to_the_whole() -> None:
     times = [timing(speed.LINEAR, 4, 1.0), timing(speed.LINEAR, 64, 2.0), timing(speed.CACHED, 4, 3.0)]
     times += [timing(speed.CACHED, 64, 20.0), timing(speed.SOFTMAX, 4, 12.0), timing(speed.LSH_4, 4, 9.0)]
     found = speed.factors(times, 784)
-    assert (found.cache[0], found.recurrence[0]) == pytest.approx((12 / 4 / (20 / 64), 10.0))
+    assert (found.cache[0], found.recurrence[0], found.batch[0]) == pytest.approx((12 / 3, 3 / 1, 64 / 2 / 4))
     assert found.whole == pytest.approx(speed.leads(times, 784)[speed.SOFTMAX])
     assert found.batches == {speed.LINEAR: 64, speed.CACHED: 64, speed.SOFTMAX: 4}
     assert found.gains[speed.LINEAR][0] == pytest.approx(8.0)
     assert speed.factor_lines({784: found})[0]["batch of linear, recurrent"] == "64, 8 times"
     assert speed.seconds_per_image(times, speed.LSH_1, 784) is None
+    with pytest.raises(ValueError, match="pixels=784: no batch was timed in all of"):
+        speed.factors([one for one in times if one.way != speed.SOFTMAX], 784)
 
 
 def test_operations_without_a_cache_are_quadratic_with_one_linear_and_of_the_recurrence_constant() -> None:

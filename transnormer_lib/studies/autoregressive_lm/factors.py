@@ -29,6 +29,7 @@ CLAIMS = (
     "late-layers-needed",
     "late-norm-comparable-to-softmax",
     "t2-comparable-to-softmax",
+    "t2-over-linear",
 )
 
 _NAMES: Mapping[str, str] = {
@@ -113,6 +114,7 @@ def comparisons(bits: Bits, factors: Factors, rotation: str = "none") -> Compare
         "late-layers-needed": ("diag/norm", "diag/diag"),
         "late-norm-comparable-to-softmax": ("diag/norm", "diag/softmax"),
         "t2-comparable-to-softmax": ("diag/norm", "softmax/softmax"),
+        "t2-over-linear": ("diag/norm", "linear/linear"),
     }
     found = compared(bits, pairs, rotation)
     crossed = [row(f"{early}/{late}", rotation) for early in factors.early for late in factors.late]

@@ -137,6 +137,13 @@ def in_block(task: ContextTask, block_size: int) -> float:
     return visible / answers + (1 - visible / answers) * task.chance
 
 
+def learned(accuracies: Mapping[str, Sequence[float]], rotation: str) -> dict[str, Any]:
+    """The floor of a task, as an ordering takes it: softmax attention solves it with every seed, or it says nothing."""
+    softmax = accuracies.get(row("softmax/softmax", rotation), [])
+    errors = {"softmax attention": [1.0 - share for share in softmax]}
+    return {"learned": errors, "floor": 1.0 - SOLVED, "floor_name": "an error of one answer in ten"}
+
+
 def comparisons(accuracies: Mapping[str, Sequence[float]], rule: str, rotation: str) -> Compared:
     """The accuracies of both sides, the favoured one first, by claim; only those of which both were trained."""
     return compared(accuracies, CLAIMS, rotation, f"{rule}-")

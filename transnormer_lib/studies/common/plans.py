@@ -19,6 +19,8 @@ from transnormer_lib.provenance import history
 from transnormer_lib.sums import sha256
 
 STUDIES = Path(__file__).parents[1]
+# Said beside every plan's primary claim: a reader may expect it to be tested alone.
+NO_EASIER = "No easier than the others: Holm's correction counts it among them."
 
 
 def files(study: str) -> list[Path]:
@@ -33,6 +35,8 @@ def table(study: str, name: str = "plan") -> list[dict[str, str]]:
     """
     path = STUDIES / study / f"{name}.yaml"
     content: dict[str, str] = read_yaml(path)
+    if "primary" in content:
+        content = content | {"the primary claim's test": NO_EASIER}
     commit = history.commit_of(path)
     if commit is not None:
         content = content | {"commit": f"{commit.name[:12]}, {commit.date[:10]}"}

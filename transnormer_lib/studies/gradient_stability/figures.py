@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 from torch import Tensor
 
-from transnormer_lib.show.figures import GREY, ORANGE, STYLE, Style
+from transnormer_lib.show.figures import BLUE, GREY, ORANGE, STYLE, Style
 from transnormer_lib.studies.common.figures import band
 from transnormer_lib.studies.common.language_models import Floor
 from transnormer_lib.studies.gradient_stability.results import NORMS
@@ -21,6 +21,7 @@ from transnormer_lib.studies.gradient_stability.runs import parts
 # NormAttention with other norms than RMSNorm, each with its own look.
 _OTHER_NORMS = {
     "layer": Style(ORANGE, "^", (2, 1), "NormAttention, LayerNorm"),
+    "layer-written": Style(BLUE, "D", (2, 1), "NormAttention, LayerNorm written out"),
     "scale": Style(GREY, "v", (6, 2), "NormAttention, ScaleNorm"),
 }
 _MOST_POINTS = 1500  # of one trace; the figure has fewer pixels

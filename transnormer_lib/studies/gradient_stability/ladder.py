@@ -165,14 +165,15 @@ def table(climbs: Sequence[Climb], floor: float, rotary: Rotary, precision: Prec
     return lines
 
 
-def never_learned(climbs: Sequence[Climb], floor: float, rotary: Rotary, precision: Precision) -> list[str]:
-    """The mechanisms of which some seed has no run below ``floor``, in bits, at any rate."""
+def lowest_losses(climbs: Sequence[Climb], rotary: Rotary, precision: Precision) -> dict[str, list[float]]:
+    """Each mechanism's lowest loss over the rates, in bits: one value per seed, in the seeds' order."""
     best: dict[tuple[str, int], float] = {}
     for climb in climbs:
         if (climb.rung.rotary, climb.rung.precision) == (rotary, precision):
             place = climb.rung.mechanism, climb.rung.seed
             best[place] = min(climb.bits, best.get(place, math.inf))
-    return list(dict.fromkeys(mechanism for (mechanism, _), bits in best.items() if not bits < floor))
+    mechanisms = dict.fromkeys(mechanism for mechanism, _ in best)
+    return {name: [best[place] for place in sorted(best) if place[0] == name] for name in mechanisms}
 
 
 def claim(name: str, rotary: Rotary, precision: Precision) -> str:

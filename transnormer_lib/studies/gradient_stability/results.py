@@ -17,7 +17,12 @@ from transnormer_lib.studies.gradient_stability import measures, published
 from transnormer_lib.studies.gradient_stability.runs import Parameters, label, models, parts, search
 from transnormer_lib.training.store import RunStore
 
-NORMS = {"rms": "RMSNorm", "layer": "LayerNorm", "scale": "ScaleNorm"}
+NORMS = {
+    "rms": "RMSNorm",
+    "layer": "LayerNorm",
+    "layer-written": "LayerNorm, written out as RMSNorm is",
+    "scale": "ScaleNorm",
+}
 # The comparisons of Table 1: the row that it favours, and the other.
 PAIRS = (("linear", "linear-unscaled"), ("norm-t2", "linear-unscaled"), ("norm-t2", "linear"), ("norm-t1", "linear"))
 # Those of Table 2: the row with the steadier gradients, and the other.

@@ -118,10 +118,10 @@ def throughput(times: Sequence[Timing], lengths: Sequence[int], of: Mapping[int,
         axes[0].plot(here, [median(best[pixels][way].per_round) for pixels in here], **style.line())
     axes[0].set(xscale="log", yscale="log", xlabel="values per image", ylabel="images per second")
     axes[0].legend(fontsize="small")
-    parts = {"cache": "missing cache", "recurrence": "recurrence"}
-    for marker, (name, label) in zip("oD", parts.items(), strict=True):
+    parts = {"cache": "missing cache", "recurrence": "recurrence", "batch": "batch that fits"}
+    for marker, (name, label) in zip("oD^", parts.items(), strict=True):
         axes[1].plot(list(of), [median(getattr(f, name)) for f in of.values()], marker=marker, label=label)
-    axes[1].plot(list(of), [median(f.whole) for f in of.values()], color=BLACK, marker="s", label="both")
+    axes[1].plot(list(of), [median(f.whole) for f in of.values()], color=BLACK, marker="s", label="all three")
     axes[1].set(xscale="log", yscale="log", xlabel="values per image", ylabel="times faster than softmax, recomputed")
     axes[1].legend(fontsize="small")
     for panel in axes:

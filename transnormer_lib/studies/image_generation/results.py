@@ -17,7 +17,7 @@ from transnormer_lib.models.language_model import LanguageModel
 from transnormer_lib.models.pixel_generation import completed
 from transnormer_lib.studies.common.language_models import final_bits
 from transnormer_lib.studies.common.measured import Measured, by_row
-from transnormer_lib.studies.image_generation.judge import Judge
+from transnormer_lib.studies.image_generation.judge import Judge, upper_half
 from transnormer_lib.studies.image_generation.published import value
 from transnormer_lib.studies.image_generation.runs import MECHANISMS, Parameters, search
 from transnormer_lib.training.store import RunStore
@@ -209,23 +209,34 @@ def sheet(
     seed: int,
     device: str = "cpu",
 ) -> Sheet:
-    """``shown`` samples and completions of the first seed of every row that completed ``count`` images."""
-    chosen = pixels.spread("test", count)[:: max(count // shown, 1)][:shown]
+    """``shown`` samples and completions of the first seed of every row that finished.
+
+    Its completions are among the ``count`` of ``found``; a row that is not there draws those that are shown.
+    """
     places = np.arange(count)[:: max(count // shown, 1)][:shown]
-    rows = {c.row for c in found}
-    completions = {row: min((c for c in found if c.row == row), key=lambda c: c.seed).images[places] for row in rows}
-    samples = sampled([m for m in measured if m.row in rows], pixels, shown, seed, device)
-    completions = {row: completions[row] for row in samples}
-    return Sheet(pixels.shape, samples, completions, pixels.images["test"][chosen])
+    originals = pixels.images["test"][pixels.spread("test", count)[places]]
+    given = originals[:, : upper_half(pixels)]
+    made = {(c.row, c.seed): c.images[places] for c in found}
+    completions = {}
+    for row, m in _first_finished(measured).items():
+        known = made.get((row, m.seed))
+        completions[row] = (
+            write(row, m.run.model(), given, originals.shape[1], seed, device) if known is None else known
+        )
+    return Sheet(pixels.shape, sampled(measured, pixels, shown, seed, device), completions, originals)
+
+
+def _first_finished(measured: Sequence[Measured]) -> dict[str, Measured]:
+    """The first seed of every row that finished."""
+    return {m.row: m for m in sorted(measured, key=lambda m: -m.seed) if math.isfinite(m.validation)}
 
 
 def sampled(
     measured: Sequence[Measured], pixels: PixelSet, shown: int, seed: int, device: str = "cpu"
 ) -> dict[str, Pixels]:
     """Unconditional samples [shown, values] of the first seed of every row that finished."""
-    first = {m.row: m for m in sorted(measured, key=lambda m: -m.seed) if math.isfinite(m.validation)}
     size = pixels.images["test"].shape[1]
     return {
         row: write(row, m.run.model(), first_values(pixels, shown, seed), size, seed, device)
-        for row, m in first.items()
+        for row, m in _first_finished(measured).items()
     }

@@ -41,6 +41,7 @@ class Parameters:
     rates: Mapping[str, float]  # a row's own learning rate; rows without one take learning_rate
     rates_tried: tuple[float, ...]  # those among which it was chosen
     rate_seeds: tuple[int, ...]  # the seeds on which it was chosen; none of them is judged
+    rate_steps: int  # optimiser steps of the runs on them; 0: as many as of those that are judged
     schedule: Schedule  # after the warm-up
     warmup: int  # steps of warm-up
     clip_norm: float  # largest norm of the gradient; 0: no limit
@@ -135,7 +136,9 @@ def search(parameters: Parameters) -> rates.Search:
     data = "cifar10-" if parameters.images == "cifar10" else ""
 
     def make(row: str, seed: int, rate: float, label: str) -> RunConfig:
-        return run(data + label, model(row, parameters), seed, replace(parameters, learning_rate=rate))
+        steps = parameters.rate_steps if seed in parameters.rate_seeds else 0
+        own = replace(parameters, learning_rate=rate, steps=steps or parameters.steps)
+        return run(data + label, model(row, parameters), seed, own)
 
     return rates.Search(parameters, parameters.rows, parameters.seeds, make)
 

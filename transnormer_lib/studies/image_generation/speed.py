@@ -74,45 +74,54 @@ def measure(
 class Factors:
     """How many times faster linear attention writes than softmax attention without a cache, and why: per round.
 
-    Every way is in the batch that suits it best, so ``whole`` = ``cache`` × ``recurrence``.
+    In the smallest batch that all three ways were timed in, the lead is ``cache`` × ``recurrence``. In the batch that
+    suits each best it is ``whole``, by the factor ``batch``: what linear attention gains by its own over what softmax
+    attention gains.
     """
 
     cache: tuple[float, ...]  # softmax with a cache over softmax without one
     recurrence: tuple[float, ...]  # linear over softmax with a cache
-    batches: Mapping[str, int]  # of each way
-    gains: Mapping[str, tuple[float, ...]]  # of each way: its best batch over the smallest one that was tried
+    batch: tuple[float, ...]  # the gain of linear over the gain of softmax without a cache
+    batches: Mapping[str, int]  # of each way, the best
+    gains: Mapping[str, tuple[float, ...]]  # of each way: its best batch over the smallest one
 
     @property
     def whole(self) -> tuple[float, ...]:
-        return tuple(a * b for a, b in zip(self.cache, self.recurrence, strict=True))
+        return tuple(a * b * c for a, b, c in zip(self.cache, self.recurrence, self.batch, strict=True))
 
     def medians(self) -> dict[str, float]:
         """The median of each factor over the rounds, by name."""
-        return {name: median(getattr(self, name)) for name in ("cache", "recurrence", "whole")}
+        return {name: median(getattr(self, name)) for name in ("cache", "recurrence", "batch", "whole")}
 
 
 def factors(times: Sequence[Timing], pixels: int) -> Factors:
-    """The factors at one length."""
-    best = pixel_speed.throughputs(times, pixels)
-    smallest = pixel_speed.throughputs(times, pixels, min(timing.batch for timing in times))
+    """The factors at one length. Raises ValueError where no batch was timed in all three ways."""
     ways_ = (LINEAR, CACHED, SOFTMAX)
+    best = pixel_speed.throughputs(times, pixels)
+    for batch in sorted({timing.batch for timing in times}):
+        same = pixel_speed.throughputs(times, pixels, batch)
+        if same.keys() >= set(ways_):
+            break
+    else:
+        raise ValueError(f"pixels={pixels}: no batch was timed in all of {', '.join(ways_)}")
+    gains = {way: _over(best[way], same[way]) for way in ways_}
     return Factors(
-        _over(best[CACHED], best[SOFTMAX]),
-        _over(best[LINEAR], best[CACHED]),
+        _over(same[CACHED], same[SOFTMAX]),
+        _over(same[LINEAR], same[CACHED]),
+        tuple(a / b for a, b in zip(gains[LINEAR], gains[SOFTMAX], strict=True)),
         {way: best[way].batch for way in ways_},
-        {way: _over(best[way], smallest[way]) for way in ways_ if way in smallest},
+        gains,
     )
 
 
 def factor_lines(of: Mapping[int, Factors]) -> list[dict[str, object]]:
-    """One line per length: the two factors, their product, and each way's batch with what it gains by it."""
+    """One line per length: the three factors, their product, and each way's batch with what it gains by it."""
     lines: list[dict[str, object]] = []
     for pixels, found in of.items():
         line: dict[str, object] = {"values per image": pixels}
         line |= {name: f"{value:.3g}" for name, value in found.medians().items()}
         for way, batch in found.batches.items():
-            gain = f", {median(found.gains[way]):.2g} times" if way in found.gains else ""
-            line[f"batch of {way}"] = f"{batch}{gain}"
+            line[f"batch of {way}"] = f"{batch}, {median(found.gains[way]):.2g} times"
         lines.append(line)
     return lines
 
