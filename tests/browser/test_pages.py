@@ -98,13 +98,20 @@ def _filters(page: Any) -> set[str]:
     }
 
 
-def test_on_paper_nothing_is_cut(path: Path, visit: Open) -> None:
+@pytest.mark.parametrize("unfolded", [False, True], ids=["as it opens", "all unfolded"])
+def test_on_paper_nothing_is_cut(path: Path, visit: Open, unfolded: bool) -> None:
     page = visit(path).page
+    if unfolded:
+        page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
     page.set_viewport_size(ON_PAPER)
     page.emulate_media(media="print")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate(CUT_ON_PAPER, ON_PAPER["height"]) == []
     assert page.evaluate(WIDER_THAN_PAPER, ON_PAPER["width"]) == []
+
+
+def test_a_page_prints_on_few_sheets(path: Path, visit: Open) -> None:
+    """What is folded stays folded on paper; a reader who wants it unfolds it first."""
+    assert len(re.findall(rb"/Type\s*/Page[^s]", visit(path).page.pdf(format="A4"))) <= 12
 
 
 def test_the_report_has_all_its_pages(report: Path) -> None:

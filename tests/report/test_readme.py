@@ -1,5 +1,6 @@
 """README's answers come from a report, and agree with it; nothing between the marks is typed."""
 
+import base64
 import json
 import re
 from pathlib import Path
@@ -12,6 +13,7 @@ from transnormer_lib.ledger.judging import NEVER_RUN
 from transnormer_lib.ledger.theses import Answer, Part
 from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report import readme
+from transnormer_lib.report.plan import Device, plan
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -41,21 +43,53 @@ def test_what_speaks_against_a_thesis_is_told_with_its_size() -> None:
     assert readme.line(mixed) == expected
 
 
+BEGIN, END = readme.marks("answers")
+
+
 def test_only_what_stands_between_the_marks_is_written(tmp_path: Path) -> None:
     path = tmp_path / "README.md"
-    path.write_text(f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter\n")
-    assert readme.write(path, "new")
-    assert path.read_text() == f"before\n{readme.BEGIN}\nnew\n{readme.END}\nafter\n"
-    assert not readme.write(path, "new")
+    path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    assert readme.write(path, {"answers": "new"})
+    assert path.read_text() == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
+    assert not readme.write(path, {"answers": "new"})
 
 
-@pytest.mark.parametrize("text", ["", readme.BEGIN, f"{readme.END}{readme.BEGIN}", 2 * f"{readme.BEGIN}{readme.END}"])
+@pytest.mark.parametrize("text", ["", BEGIN, f"{END}{BEGIN}", 2 * f"{BEGIN}{END}"])
 def test_a_file_without_its_marks_is_left_as_it_is(text: str, tmp_path: Path) -> None:
     path = tmp_path / "README.md"
     path.write_text(text)
     with pytest.raises(UserMistake, match=r"README\.md: must hold"):
-        readme.write(path, "new")
+        readme.write(path, {"answers": "new"})
     assert path.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "preset", ["quick", "night", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gpu", "paper"))]
+)
+def test_the_costs_in_the_committed_readme_are_those_of_the_plan(preset: str) -> None:
+    """All but the hours, which are another machine's."""
+    project, device = Project(CHECKOUT), Device("here", 1e9)
+    (line,) = readme.costs({preset: plan(project, preset, project.notebooks, device)}, device).splitlines()[2:3]
+    text = (CHECKOUT / "README.md").read_text()
+    assert line.rpartition(" | ")[0] in text
+
+
+def test_the_pictures_are_the_figures_of_the_executed_notebooks(tmp_path: Path) -> None:
+    folder = tmp_path / "reports" / "quick"
+    folder.mkdir(parents=True)
+    for notebook, figure in readme.PICTURES.values():
+        svg = base64.b64encode(figure.encode()).decode()
+        html = f'<figure id="fig-other"></figure><figure id="fig-{figure}"><img src="data:image/svg+xml;base64,{svg}">'
+        cell = {"cell_type": "code", "outputs": [{"data": {"text/html": html}}]}
+        (folder / f"{notebook}.ipynb").write_text(json.dumps({"cells": [cell]}))
+    found = readme.pictures(Project(tmp_path))
+    assert set(found.values()) == {figure.encode() for _, figure in readme.PICTURES.values()}
+    assert all((CHECKOUT / name).exists() for name in found)
+
+
+def test_a_picture_that_no_notebook_shows_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserMistake, match="figure='losses': 04_autoregressive_lm of preset quick does not show it"):
+        readme.pictures(Project(tmp_path))
 
 
 def test_without_a_report_there_is_nothing_to_write(tmp_path: Path) -> None:
@@ -72,7 +106,7 @@ def test_the_committed_readme_agrees_with_the_report_of_this_checkout() -> None:
     if any(claim["reason"] == NEVER_RUN for claim in claims):
         pytest.skip("the report is not whole")
     timed = {claim["id"] for claim in claims if claim.get("timing")}
-    text = (CHECKOUT / "README.md").read_text().split(readme.BEGIN)[1].split(readme.END)[0]
+    text = (CHECKOUT / "README.md").read_text().split(BEGIN)[1].split(END)[0]
     for found in readme.answers(Project(CHECKOUT))[0]:
         if timed & set(found.thesis.claims):
             continue

@@ -1,13 +1,16 @@
-"""README's answers: the block between its two marks, written from the last report's theses. Nothing in it is typed.
+"""README's answers, its table of costs and its pictures, written from the last report and the plans. None is typed.
 
-``python -m transnormer_lib.report.readme`` writes it from ``reports/quick``, as ``make readme`` does.
+``python -m transnormer_lib.report.readme`` writes them from ``reports/quick``, as ``make readme`` does.
 """
 
+import base64
 import json
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from transnormer_lib.choices import SCALES
 from transnormer_lib.ledger import kept, theses
 from transnormer_lib.ledger.claims import by_id, load
 from transnormer_lib.ledger.judging import write_if_changed
@@ -17,9 +20,21 @@ from transnormer_lib.papers.catalogue import papers
 from transnormer_lib.project import Project, UserMistake, find_project
 from transnormer_lib.report import front
 from transnormer_lib.report.findings import how_sure, why
+from transnormer_lib.report.plan import UTILISATION, Device, PlannedRun, hours, measure_device, plan
 
-BEGIN, END = "<!-- answers: make readme writes them -->", "<!-- end of the answers -->"
+PARTS = ("answers", "costs")  # each stands between two marks
+PICTURES: Mapping[str, tuple[str, str]] = {  # the file's stem → notebook, figure; README shows them
+    "losses": ("04_autoregressive_lm", "losses"),
+    "cost": ("11_transformers_are_rnns", "figure-1"),
+    "completions": ("12_image_generation", "completions-night"),
+}
+_FOLDER = "docs/pictures"
 _PRESET = "quick"
+
+
+def marks(part: str) -> tuple[str, str]:
+    """What stands before and after a part of README."""
+    return f"<!-- {part}: make readme writes them -->", f"<!-- end of the {part} -->"
 
 
 def answers(project: Project, preset: str = _PRESET) -> tuple[list[Answer], list[Kept]]:
@@ -65,23 +80,73 @@ def line(answer: Answer) -> str:
     return " ".join([f"- *{answer.answer.capitalize()}:* {answer.thesis.sentence}", *against, *measured])
 
 
-def write(readme: Path, text: str) -> bool:
-    """Put ``text`` between the marks of a file; returns whether that changed it. Raises UserMistake without marks."""
-    before = readme.read_text(encoding="utf-8")
-    if before.count(BEGIN) != 1 or before.count(END) != 1 or before.index(END) < before.index(BEGIN):
-        raise UserMistake(f"{readme.name}: must hold {BEGIN} once and {END} once, in this order")
-    head, tail = before.split(BEGIN)[0], before.split(END)[1]
-    return write_if_changed(readme, f"{head}{BEGIN}\n{text}\n{END}{tail}")
+def costs(planned: Mapping[str, Sequence[PlannedRun]], device: Device) -> str:
+    """What each preset trains, as a Markdown table: runs, the largest model, operations, hours on ``device``."""
+    lines = ["| preset | runs | largest model, parameters | operations | hours of one core |", "|---|--:|--:|--:|--:|"]
+    for preset, runs in planned.items():
+        own = [run for run in runs if run.shared_with is None]
+        flops = sum(run.flops for run in own)
+        sizes = f"{len(own):,} | {max(run.parameters for run in own):,} | {flops:.1e}"
+        lines.append(f"| `{preset}` | {sizes} | {hours(flops, device):,.3g} |")
+    rate = f"{UTILISATION:.0%} of {device.rate / 1e9:,.0f} GFLOP/s, a rate measured on {device.name}"
+    note = f"Operations of training, an upper limit. Hours: at {rate}; wrong by up to a factor of two."
+    return "\n".join([*lines, "", f"{note} `transnormer plan` asks the machine that you have, a GPU included."])
+
+
+def one_core() -> Device:
+    """One core of this machine."""
+    import torch
+
+    torch.set_num_threads(1)
+    return measure_device(gpu=False)
+
+
+def pictures(project: Project, preset: str = _PRESET) -> dict[str, bytes]:
+    """The SVG of each picture by its path, from the executed notebooks of ``preset``.
+
+    Raises UserMistake where a notebook or its figure is missing.
+    """
+    found = {}
+    for stem, (notebook, figure) in PICTURES.items():
+        path = project.report_dir(preset) / f"{notebook}.ipynb"
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        source = re.search(rf'id=\\"fig-{figure}\\".*?src=\\"data:image/svg\+xml;base64,([\w+/=]+)', text)
+        if source is None:
+            raise UserMistake(f"figure={figure!r}: {notebook} of preset {preset} does not show it; run: make report")
+        found[f"{_FOLDER}/{stem}.svg"] = base64.b64decode(source[1])
+    return found
+
+
+def write(readme: Path, texts: Mapping[str, str]) -> bool:
+    """Put each part between its marks in a file; returns whether that changed it.
+
+    Raises UserMistake where marks are missing, and then writes nothing.
+    """
+    text = readme.read_text(encoding="utf-8")
+    for part, content in texts.items():
+        begin, end = marks(part)
+        if text.count(begin) != 1 or text.count(end) != 1 or text.index(end) < text.index(begin):
+            raise UserMistake(f"{readme.name}: must hold {begin} once and {end} once, in this order")
+        head, tail = text.split(begin)[0], text.split(end)[1]
+        text = f"{head}{begin}\n{content}\n{end}{tail}"
+    return write_if_changed(readme, text)
 
 
 def main() -> int:
-    """Write README's answers; exit code 2 without a report."""
+    """Write README's parts and pictures; exit code 2 without a report."""
     try:
         project = find_project()
-        changed = write(project.root / "README.md", block(*answers(project)))
+        drawn = pictures(project)
+        device = one_core()
+        planned = {name: plan(project, name, project.notebooks, device) for name in SCALES}
+        texts = {"answers": block(*answers(project)), "costs": costs(planned, device)}
+        changed = write(project.root / "README.md", texts)
     except UserMistake as mistake:
         print(f"readme: {mistake}", file=sys.stderr)
         return 2
+    (project.root / _FOLDER).mkdir(parents=True, exist_ok=True)
+    for name, svg in drawn.items():
+        (project.root / name).write_bytes(svg)
     print(f"readme: README.md {'has' if changed else 'had'} the answers of reports/{_PRESET}")
     return 0
 

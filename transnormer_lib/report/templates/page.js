@@ -99,12 +99,4 @@
   addEventListener("resize", stops);
   for (const fold of all("details")) fold.addEventListener("toggle", stops);
   stops();
-
-  // Print shows what is folded, except code.
-  let opened = [];
-  addEventListener("beforeprint", () => {
-    opened = all("main details:not(.code):not(.contents):not([open])");
-    for (const fold of opened) fold.open = true;
-  });
-  addEventListener("afterprint", () => { for (const fold of opened) fold.open = false; });
 }
