@@ -50,11 +50,5 @@
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("reset", () => setTimeout(() => { write(); apply(); }));
   addEventListener("hashchange", read);
-  let opened = [];
-  addEventListener("beforeprint", () => {
-    opened = folds.filter((fold) => !fold.open);
-    for (const fold of opened) fold.open = true;
-  });
-  addEventListener("afterprint", () => { for (const fold of opened) fold.open = false; });
   read();
 }
