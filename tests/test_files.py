@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from transnormer_lib.files import replacing, write_text
+from transnormer_lib.files import read_yaml, replacing, write_text
 
 
 def test_what_is_written_is_there_and_nothing_else(tmp_path: Path) -> None:
@@ -36,3 +36,30 @@ def test_two_writers_do_not_meet(tmp_path: Path) -> None:
         first.write_text("first")
         second.write_text("second")
     assert path.read_text() in ("first", "second")
+
+
+@pytest.mark.parametrize(
+    ("content", "rule"),
+    [
+        (b"a: \xff", "not UTF-8: invalid start byte at byte 3"),
+        (b"a: 1\nb: {c: 2, c: 3}\n", "'c' is given twice, line 2"),
+        (b"[" * 200_000 + b"]" * 200_000, "nested deeper than 100, line 1"),
+        (b"- " * 200_000, "nested deeper than 100, line 1"),
+        (b"a: [1", "line 1"),
+        (b"a: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
+    ],
+    ids=["not UTF-8", "a key twice", "deep in brackets", "deep in dashes", "no end", "code"],
+)
+def test_yaml_that_is_none_or_means_two_things_is_refused_by_name(content: bytes, rule: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"mine\.yaml: not ") as refused:
+        read_yaml(path)
+    assert rule in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_yaml_is_read_as_plain_values(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("a: &one {b: 1.0e-3}\nc: {<<: *one, d: [é, null]}\n", encoding="utf-8")
+    assert read_yaml(path) == {"a": {"b": 1e-3}, "c": {"b": 1e-3, "d": ["é", None]}}

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from transnormer_lib.checks import nearest
 from transnormer_lib.choices import Scale
+from transnormer_lib.files import read_yaml
 from transnormer_lib.strict import from_plain
 
 INTERRUPTED = 130  # exit code after Ctrl-C, as in shells
@@ -104,12 +105,10 @@ class Project:
         return self._mapping(path) if path.exists() else {}
 
     def _mapping(self, path: Path) -> dict[str, Any]:
-        import yaml
-
         try:
-            loaded = yaml.safe_load(path.read_text())
-        except yaml.YAMLError as error:
-            raise UserMistake(f"{path.relative_to(self.root)}: not YAML: {' '.join(str(error).split())}") from None
+            loaded = read_yaml(path)
+        except ValueError as fault:
+            raise UserMistake(f"{path.parent.relative_to(self.root)}/{fault}") from None
         if loaded is None:
             return {}
         if not isinstance(loaded, dict) or not all(isinstance(key, str) for key in loaded):

@@ -59,7 +59,7 @@ def test_a_whole_number_serves_as_a_float(tmp_path: Path) -> None:
         ("flag: 1", "flag=1: must be bool"),
         ("scale: paper", "scale='paper': the preset's is 'quick'"),
         ("- 1", "must map names to values"),
-        ("seeds: [1", "not YAML"),
+        ("seeds: [1", "not valid YAML"),
     ],
     ids=lambda value: value if len(value) < 20 else "",
 )

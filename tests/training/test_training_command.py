@@ -45,7 +45,7 @@ def test_a_yaml_is_trained_once_and_then_found(
     [
         (None, "run.yaml: No such file or directory"),
         ("- 1\n- 2\n", "run.yaml: must hold a mapping of a run's fields, not list"),
-        ("a: [", "run.yaml: no YAML"),
+        ("a: [", "run.yaml: not valid YAML"),
         ({"step": 3}, "run.yaml: step=3: Unexpected keyword argument"),
         ({"steps": -1}, "run.yaml: steps=-1: must be a whole number of at least 0"),
         ({"precision": "fp8"}, "run.yaml: precision='fp8'"),

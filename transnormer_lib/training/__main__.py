@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transnormer_lib.files import read_yaml
 from transnormer_lib.strict import from_plain
 from transnormer_lib.training.config import DECODED, DataConfig, RunConfig, RunRefused
 
@@ -29,19 +30,15 @@ def read_config(path: Path) -> RunConfig:
     A ``model`` with the field ``architecture`` is that of ``models.architectures.architecture`` with the other fields;
     kind, vocabulary size and longest sequence follow from ``data`` unless they are given.
     """
-    import yaml
-
     try:
-        values: Any = yaml.safe_load(path.read_text())
+        values: Any = read_yaml(path)
         if isinstance(values, dict):
             return from_plain(RunConfig, _with_architecture(values))
         reason = f"must hold a mapping of a run's fields, not {type(values).__name__}"
     except OSError as problem:
         reason = str(problem.strerror)
-    except yaml.YAMLError as problem:
-        reason = f"no YAML: {' '.join(str(problem).split())}"
     except ValueError as problem:
-        reason = str(problem)
+        reason = str(problem).removeprefix(f"{path.name}: ")
     raise ValueError(f"{path}: {reason}")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from transnormer_lib import studies
-from transnormer_lib.papers.records import read_yaml
+from transnormer_lib.files import read_yaml
 from transnormer_lib.provenance import history
 from transnormer_lib.sums import sha256
 
