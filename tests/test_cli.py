@@ -1,6 +1,7 @@
 """The command answers at once, and a user's mistake is one line and exit code 2."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -91,12 +92,25 @@ def test_a_mistake_is_one_line_and_exit_code_two(
     assert capsys.readouterr().err == message + "\n"
 
 
-def test_a_preset_that_is_wrong_itself_is_named_with_its_field(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("field", "value", "rule"),
+    [
+        ("threads", "one", ""),
+        ("threads", "-3", "must be a whole number of at least 1"),
+        ("minutes_per_notebook", "0.0", "must be a positive finite number"),
+        ("minutes_per_notebook", ".nan", "must be a positive finite number"),
+        ("runs_per_job", "0", "must be a whole number of at least 1"),
+    ],
+)
+def test_a_preset_that_is_wrong_itself_is_named_with_its_field(
+    field: str, value: str, rule: str, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     preset = root / "params" / "quick" / "preset.yaml"
-    preset.write_text(preset.read_text().replace("threads: 1", "threads: one"))
+    preset.write_text(re.sub(rf"{field}: .*", f"{field}: {value}", preset.read_text()))
     assert main(["claims", "--root", str(root)]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("transnormer: params/quick/preset.yaml: threads='one': ")
+    assert error.startswith(f"transnormer: params/quick/preset.yaml: {field}=")
+    assert rule in error
     assert error.count("\n") == 1
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from transnormer_lib.checks import nearest
+from transnormer_lib.checks import check_fields, nearest
 from transnormer_lib.choices import Scale
 from transnormer_lib.files import read_yaml
 from transnormer_lib.strict import from_plain
@@ -34,6 +34,9 @@ class Preset:
     threads: int  # per process; with 1 the results do not depend on the number of cores
     minutes_per_notebook: float  # a notebook that takes longer is stopped and has failed
     runs_per_job: int  # training runs per Snakemake job; 1 spreads them most widely over a cluster
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def environment(self) -> dict[str, str]:

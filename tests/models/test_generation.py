@@ -341,3 +341,17 @@ def test_a_generation_saved_on_another_kind_of_device_is_refused_in_one_line(tmp
 def test_the_smallest_temperature_takes_the_likeliest_token() -> None:
     logits = torch.tensor([[1.0, 5.0, -3.0]])
     assert Sampling(temperature=1e-300).probabilities(logits).tolist() == [[0.0, 1.0, 0.0]]
+
+
+def test_a_prompt_that_is_a_list_is_named() -> None:
+    with pytest.raises(ValueError, match=r"prompts\[1\]: must be a tensor of token ids, not list"):
+        generate(decoder("transnormer-t2"), [tokens(3), [1, 2]], 4)  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.0)], ids=["drawn", "greedy"])
+def test_a_model_whose_logits_are_no_numbers_writes_nothing(sampling: Sampling) -> None:
+    model = decoder("transnormer-t2")
+    with torch.no_grad():
+        model.embedding.weight.fill_(torch.nan)
+    with pytest.raises(FloatingPointError, match="its logits after 3 tokens are not finite"):
+        generate(model, [tokens(3)], 4, sampling=sampling)

@@ -47,7 +47,8 @@ class Generation:
     among them, which is kept. The model's weights must not change before the end.
 
     Raises ValueError for no prompt, an empty one, ids outside the vocabulary, a continuation that is too long for the
-    model's ``max_length``, an empty stop, and a form that the model does not have.
+    model's ``max_length``, an empty stop, and a form that the model does not have; FloatingPointError for a step whose
+    logits are not finite, as a diverged model's.
     """
 
     def __init__(
@@ -94,6 +95,8 @@ class Generation:
                 ids_B = torch.tensor(self._next, device=self._device)
                 self._logits_BV, self._states = self._stepper.step(ids_B, self._states)
             self.read += 1
+        if not bool(self._logits_BV.isfinite().all()):
+            raise FloatingPointError(f"model: its logits after {self.read} tokens are not finite; has it diverged?")
         self._next = self.sampling.draw(self._logits_BV, self._generator).tolist()
         new: list[int | None] = [None] * len(self.prompts)
         for b, token in enumerate(self._next):
@@ -264,6 +267,8 @@ def _check(model: LanguageModel, prompts: Sequence[Tensor], max_new_tokens: int,
         raise ValueError("prompts=[]: needs at least one prompt")
     vocab_size, max_length = model.config.vocab_size, model.config.max_length
     for number, prompt in enumerate(prompts):
+        if not isinstance(prompt, Tensor):
+            raise ValueError(f"prompts[{number}]: must be a tensor of token ids, not {type(prompt).__name__}")
         if prompt.ndim != 1 or len(prompt) == 0:
             raise ValueError(f"prompts[{number}].shape={tuple(prompt.shape)}: must be [N] with N at least 1")
         if prompt.dtype not in (torch.int64, torch.int32):
