@@ -211,7 +211,7 @@ def test_the_conclusions_follow_the_scores() -> None:
     ahead = found.conclusions(results(fake("image", "transnormer-t2", high), fake("image", "linear", low)), floor)
     behind = found.conclusions(results(fake("image", "transnormer-t2", low), fake("image", "linear", high)), floor)
     assert any("against linear: higher; +20.0 points" in line for line in ahead)
-    assert any("against linear: lower; -20.0 points" in line for line in behind)
+    assert any("against linear: lower; −20.0 points" in line for line in behind)
     assert any("do not beat the shortcut bag of tokens (41.0)" in line and "linear 2 of 3" in line for line in ahead)
 
 
