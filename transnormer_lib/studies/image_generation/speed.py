@@ -230,3 +230,23 @@ def attention_powers(model: LanguageModel, near: int = 512) -> dict[str, float]:
         way: math.log2(counted(one_pixel(name, 2 * near, again)) / counted(one_pixel(name, near, again)))
         for way, (name, again) in kinds.items()
     }
+
+
+def growth_in_words(times: Sequence[Timing]) -> str:
+    """How many times as long a pixel takes at the last position of a way as at its first, in a sentence."""
+    said = []
+    for way in dict.fromkeys(timing.way for timing in times):
+        by_position = step_seconds(times, way)
+        first, last = min(by_position), max(by_position)
+        said.append(f"{way} {median(by_position[last]) / median(by_position[first]):,.1f} at {last:,}")
+    return f"Times as long as at the start: {'; '.join(said)}."
+
+
+def leads_in_words(times: Sequence[Timing], lengths: Sequence[int]) -> str:
+    """How many times as many images linear attention writes as softmax with and without a cache, by length."""
+    found = {n: leads(times, n) for n in lengths}
+    said = [
+        f"{way} " + ", ".join(f"{median(of[way]):,.0f} at {n:,}" for n, of in found.items() if way in of)
+        for way in (SOFTMAX, CACHED)
+    ]
+    return f"Linear attention's lead, by values: over {'; over '.join(said)}."
