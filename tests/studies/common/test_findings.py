@@ -1,6 +1,7 @@
 """The sentences of captions: the row they name leads, one seed orders nothing, and diverged runs are counted."""
 
 import math
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -11,7 +12,7 @@ from transnormer_lib.studies.common.language_models import Floor
 
 FAR = {"a": [1.0, 1.1, 0.9], "b": [2.0, 2.1, 1.9]}
 NEAR = {"a": [1.0, 1.1, 0.9], "b": [1.1, 1.0, 1.0]}
-LOSS = {"what": "loss", "unit": " bits", "digits": 2}
+LOSS: dict[str, Any] = {"what": "loss", "unit": " bits", "digits": 2}
 
 
 def test_the_lowest_mean_leads_and_its_difference_has_a_true_minus() -> None:
@@ -113,3 +114,15 @@ def test_few_columns_of_scores_are_told_and_many_are_counted() -> None:
     many: dict[str, dict[str, list[float]]] = {"t": FAR, "u": FAR, "v": {"a": [3.0], "b": [1.0]}}
     said = scores.finding(many, {"t": {"chance": 0.0}, "u": {"chance": 1.92}, "v": {}})
     assert said == "Highest mean, of 3 columns: b in 2, a in 1. A run does not beat the best shortcut in u."
+
+
+def test_the_number_farthest_from_print_is_so_in_either_direction() -> None:
+    said = findings.farthest({"a": 1.0, "b": 2.0, "new": 99.0}, {"a": 1.5, "b": 1.75}, digits=2)
+    assert said == "Farthest from print: a, by −0.50."
+
+
+def test_extremes_name_the_largest_and_the_smallest_and_a_single_row_alone() -> None:
+    how: dict[str, Any] = {"what": "Worth", "unit": " bits", "digits": 1}
+    said = findings.extremes({"a": -0.5, "b": 0.25, "c": 2.0}, **how)
+    assert said == "Worth: +2.0 bits for c, the most, −0.5 for a, the least."
+    assert findings.extremes({"a": 1.0}, **how) == "Worth: +1.0 bits for a."

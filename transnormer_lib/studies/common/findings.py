@@ -82,6 +82,20 @@ def behind(
     return f"Runs that do not beat {than}: {', '.join(short)}."
 
 
+def farthest(ours: Mapping[str, float], printed: Mapping[str, float], *, digits: int) -> str:
+    """Which of our numbers differs most from its printed one, and by how much; rows without print are left out."""
+    off = {row: value - printed[row] for row, value in ours.items() if row in printed}
+    row = max(off, key=lambda name: abs(off[name]))
+    return f"Farthest from print: {row}, by {signed(off[row], digits)}."
+
+
+def extremes(values: Mapping[str, float], *, what: str, unit: str, digits: int) -> str:
+    """The rows with the largest and the smallest value, in a sentence; one row is told alone."""
+    most, least = max(values, key=values.__getitem__), min(values, key=values.__getitem__)
+    told = f"{what}: {signed(values[most], digits)}{unit} for {most}"
+    return f"{told}, the most, {signed(values[least], digits)} for {least}, the least." if most != least else f"{told}."
+
+
 def decoding_growth(costs: Sequence[StepCost]) -> str:
     """How time and state of one more token grow from the first to the last position, in the rows that differ most."""
     near, far = (end(cost.position for cost in costs) for end in (min, max))
