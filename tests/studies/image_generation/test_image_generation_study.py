@@ -178,8 +178,8 @@ def test_the_kept_pictures_are_told_by_the_shares_that_a_judge_recognised() -> N
         completions_lsh_4_as_good_as_softmax=None,
     )
     assert results.kept_completions(found) == (
-        "A judge of real digits sees the true one in 55% of linear's completions and 40% of softmax's completions "
-        "(2 seeds). Other lower halves: black 57%, none (a judge of upper halves) 87%."
+        "A judge of real digits sees the true one in 55% of linear's and 40% of softmax's (2 seeds); with the lower "
+        "half black 57%, none (a judge of upper halves) 87%."
     )
     assert results.kept_completions(kept_night()) == "No judge has read them."
 
@@ -187,8 +187,7 @@ def test_the_kept_pictures_are_told_by_the_shares_that_a_judge_recognised() -> N
 def test_the_kept_samples_are_told_by_the_losses_of_their_models() -> None:
     sides = {"better": [1.5, 1.3], "controls": {"softmax": [1.2, 1.2]}, "floor": {"name": "the floor", "value": 1.4}}
     said = results.kept_losses(kept_night(linear_as_good_as_softmax=sides))
-    assert said.startswith("Lowest mean loss: softmax, 1.200 bits; then linear, 1.400 bits")
-    assert said.endswith("Runs that do not beat the floor, 1.400: linear 1 of 2.")
+    assert said == "Mean bits per dimension: linear 1.400, softmax 1.200; the floor 1.400."
     for absent in (kept_night(), kept_night(linear_as_good_as_softmax=None)):
         assert results.kept_losses(absent) == "Their losses were not compared."
 
@@ -199,9 +198,8 @@ def test_growth_and_leads_are_medians_over_the_rounds() -> None:
 
     times = [timing(speed.LINEAR, 1e-3, 1.0), timing(speed.CACHED, 2e-3, 1.0), timing(speed.SOFTMAX, 8e-3, 5.0)]
     assert speed.growth_in_words(times) == (
-        "Times as long as at the start: linear, recurrent 1.0 at 195; softmax, cached 1.0 at 195; softmax, recomputed "
-        "5.0 at 195."
+        "The last pixel over the first: linear, recurrent 1.0; softmax, cached 1.0; softmax, recomputed 5.0."
     )
     told = speed.leads_in_words(times, [196])
-    assert told.endswith("over softmax, cached 2 at 196.")
-    assert told.startswith("Linear attention's lead, by values: over softmax, recomputed ")
+    assert told.endswith("over softmax, cached 2 at 196 values.")
+    assert told.startswith("Linear attention's lead: over softmax, recomputed ")

@@ -250,17 +250,21 @@ def losses_in_words(bits: Mapping[str, Sequence[float]], floor: tuple[str, float
     return f"{lead} {findings.behind(bits, f'the {floor[0]}', floor[1], digits=3)}"
 
 
+def bits_in_words(bits: Mapping[str, Sequence[float]], floor: tuple[str, float]) -> str:
+    """The mean loss of every row beside the strongest simple model's, without an order."""
+    means = ", ".join(f"{row} {findings.number(mean(of), 3)}" for row, of in bits.items())
+    return f"Mean bits per dimension: {means}; the {floor[0]} {floor[1]:.3f}."
+
+
 def recognised(agreed: Mapping[str, Sequence[float]], references: Mapping[str, float], seeds: int) -> str:
     """In which share of completions a judge sees the true digit, beside the share for other lower halves.
 
     Shares are means over ``seeds`` runs of a row.
     """
-    ours = findings.joined([f"{100 * mean(shares):.0f}% of {row}'s completions" for row, shares in agreed.items()])
+    ours = findings.joined([f"{100 * mean(shares):.0f}% of {row}'s" for row, shares in agreed.items()])
     others = ", ".join(f"{name} {100 * share:.0f}%" for name, share in references.items())
     of = "one seed" if seeds == 1 else f"{seeds} seeds"
-    return (
-        f"A judge of real digits sees the true one in {ours or 'no completion'} ({of}). Other lower halves: {others}."
-    )
+    return f"A judge of real digits sees the true one in {ours or 'none'} ({of}); with the lower half {others}."
 
 
 # The kept claims that hold the shares: by claim, and side, what it is the share of.
@@ -286,13 +290,13 @@ def kept_completions(found: Kept) -> str:
 
 
 def kept_losses(found: Kept) -> str:
-    """:func:`losses_in_words` of linear and softmax attention from the kept claims."""
+    """:func:`bits_in_words` of linear and softmax attention from the kept claims."""
     claim = next((c for c in found.claims if c["id"] == "images-linear-as-good-as-softmax"), None)
     measured = claim["measured"] if claim else None
     if not isinstance(measured, Mapping) or "floor" not in measured:
         return "Their losses were not compared."
     bits = {"linear": measured["better"], **measured.get("controls", {})}
-    return losses_in_words(bits, (str(measured["floor"]["name"]).removeprefix("the "), measured["floor"]["value"]))
+    return bits_in_words(bits, (str(measured["floor"]["name"]).removeprefix("the "), measured["floor"]["value"]))
 
 
 def _measured(found: Kept) -> dict[tuple[str, str], list[float]]:

@@ -238,15 +238,15 @@ def growth_in_words(times: Sequence[Timing]) -> str:
     for way in dict.fromkeys(timing.way for timing in times):
         by_position = step_seconds(times, way)
         first, last = min(by_position), max(by_position)
-        said.append(f"{way} {median(by_position[last]) / median(by_position[first]):,.1f} at {last:,}")
-    return f"Times as long as at the start: {'; '.join(said)}."
+        said.append(f"{way} {median(by_position[last]) / median(by_position[first]):,.1f}")
+    return f"The last pixel over the first: {'; '.join(said)}."
 
 
 def leads_in_words(times: Sequence[Timing], lengths: Sequence[int]) -> str:
-    """How many times as many images linear attention writes as softmax with and without a cache, by length."""
-    found = {n: leads(times, n) for n in lengths}
+    """How many times as many images linear attention writes as softmax with and without a cache, at both ends."""
+    ends = {n: leads(times, n) for n in (min(lengths), max(lengths))}
     said = [
-        f"{way} " + ", ".join(f"{median(of[way]):,.0f} at {n:,}" for n, of in found.items() if way in of)
+        f"{way} " + ", ".join(f"{median(of[way]):,.0f} at {n:,} values" for n, of in ends.items() if way in of)
         for way in (SOFTMAX, CACHED)
     ]
-    return f"Linear attention's lead, by values: over {'; over '.join(said)}."
+    return f"Linear attention's lead: over {'; over '.join(said)}."

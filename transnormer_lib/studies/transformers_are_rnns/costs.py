@@ -134,7 +134,6 @@ def beside_linear(costs: Sequence[Cost]) -> str:
     if linear is None or not others:
         return f"At {length:,} tokens nothing is measured beside linear attention."
     said = [
-        f"{cost.row} {cost.median / linear.median:.1f} and {cost.peak_bytes / linear.peak_bytes:.1f} times"
-        for cost in others
+        f"{cost.row} {cost.median / linear.median:.1f} and {cost.peak_bytes / linear.peak_bytes:.1f}" for cost in others
     ]
     return f"Over linear attention's time and memory at {length:,} tokens: {'; '.join(said)}."
