@@ -119,6 +119,7 @@ def test_few_columns_of_scores_are_told_and_many_are_counted() -> None:
 def test_the_number_farthest_from_print_is_so_in_either_direction() -> None:
     said = findings.farthest({"a": 1.0, "b": 2.0, "new": 99.0}, {"a": 1.5, "b": 1.75}, digits=2)
     assert said == "Farthest from print: a, by −0.50."
+    assert findings.farthest({"a": 1.001}, {"a": 1.0}, digits=2) == "All agree with print to 2 decimals."
 
 
 def test_extremes_name_the_largest_and_the_smallest_and_a_single_row_alone() -> None:

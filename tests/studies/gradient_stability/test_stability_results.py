@@ -238,7 +238,7 @@ def test_the_layers_that_are_named_have_the_lowest_and_the_highest_mean() -> Non
 def test_a_caption_tells_only_the_differences_in_speed_that_show() -> None:
     rms, alone = [1.0, 1.0, 1.01], {"rms": [0.5, 0.5, 0.505]}
     said = results.speed_in_words({"rms": rms, "layer": [2.0, 2.0, 2.01], "scale": [1.0, 0.9, 1.12]}, alone)
-    told = "LayerNorm: +99.7%; no difference is shown for ScaleNorm. RMSNorm alone takes 50.0% of it."
+    told = "+99.7% with LayerNorm; no difference is shown with ScaleNorm. RMSNorm alone takes 50.0% of it."
     assert said == f"NormAttention's time against that with RMSNorm: {told}"
     one_round = results.speed_in_words({"rms": [1.0], "layer": [2.0]}, {"rms": [0.5]})
-    assert "RMSNorm: no difference is shown for LayerNorm." in one_round
+    assert "RMSNorm: no difference is shown with LayerNorm." in one_round

@@ -175,7 +175,7 @@ def lowest(table: str, bits: Bits, parameters: Parameters) -> str:
             best, paper = (min(known, key=lambda name, at=at: known[name][at]) for at in (0, 1))  # type: ignore[misc]
             said.append(f"for {variant[-2:].upper()} {best}, {known[best][0]:.2f} bits (in print {paper})")
     if not said:
-        return "Fewer than two of its lines were run, so nothing is compared."
+        return "Fewer than two lines were run."
     single = ", with one seed" if len(parameters.seeds) == 1 else ""
     return f"Lowest mean of the printed lines{single}: {'; '.join(said)}."
 
@@ -208,8 +208,8 @@ def show(
     figures.show(
         draw.question(by_line, published(table, bits, parameters), floors, unit=unit),
         name=f"{table.replace('_', '-')}-{preset}",
-        caption=f"{question} Left: loss of every run ({over}), a bar at the mean. Right: perplexities of {locus}; only "
-        f"the orders compare. Empty on the left: not run. {lowest(table, bits, parameters)}",
+        caption=f"{question} Loss of every run ({over}) beside {locus}'s perplexity; only the orders compare. Empty on "
+        f"the left: not run. {lowest(table, bits, parameters)}",
         alt=f"Mean loss in {unit}. " + ("; ".join(means) or "Nothing was run") + ".",
         aside=aside,
     )

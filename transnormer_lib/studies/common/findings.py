@@ -86,6 +86,8 @@ def farthest(ours: Mapping[str, float], printed: Mapping[str, float], *, digits:
     """Which of our numbers differs most from its printed one, and by how much; rows without print are left out."""
     off = {row: value - printed[row] for row, value in ours.items() if row in printed}
     row = max(off, key=lambda name: abs(off[name]))
+    if round(abs(off[row]), digits) == 0:
+        return f"All agree with print to {digits} decimals."
     return f"Farthest from print: {row}, by {signed(off[row], digits)}."
 
 

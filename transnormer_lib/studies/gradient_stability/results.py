@@ -318,9 +318,9 @@ def slower_than_rms(seconds: Mapping[str, Sequence[float]]) -> dict[str, Slower]
 def speed_in_words(seconds: Mapping[str, Sequence[float]], alone: Mapping[str, Sequence[float]]) -> str:
     """How NormAttention's time differs from that with RMSNorm, where a difference is shown, and RMSNorm's share."""
     found = slower_than_rms(seconds)
-    told = [f"{NORMS[norm]}: {findings.signed(one.percent, 1)}%" for norm, one in found.items() if one.shown]
+    told = [f"{findings.signed(one.percent, 1)}% with {NORMS[norm]}" for norm, one in found.items() if one.shown]
     if others := [NORMS[norm] for norm, one in found.items() if not one.shown]:
-        told.append(f"no difference is shown for {findings.joined(others)}")
+        told.append(f"no difference is shown with {' or with '.join(others)}")
     share = f"RMSNorm alone takes {_share(seconds, alone):.1f}% of it"
     return f"NormAttention's time against that with RMSNorm: {'; '.join(told)}. {share}."
 
