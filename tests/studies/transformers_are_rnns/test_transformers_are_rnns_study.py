@@ -121,7 +121,7 @@ def test_rows_are_told_beside_linear_attention_at_the_longest_length() -> None:
         for n in (8, 16)
         for row, seconds, size in (("linear", 1.0, 10), ("softmax", 3.0, 25))
     ]
-    said = "Over linear attention's time and memory at 16 tokens: softmax 3.0 and 2.5."
+    said = "Over linear attention's at 16 tokens: softmax 3.0 and 2.5."
     assert costs.beside_linear(found) == said
     assert costs.beside_linear(found[:3]).startswith("At 16 tokens nothing is measured beside")
     assert costs.beside_linear(found[3:]).startswith("At 16 tokens nothing is measured beside")

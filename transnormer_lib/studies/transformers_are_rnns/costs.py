@@ -127,7 +127,7 @@ def smaller(costs: Sequence[Cost], row: str) -> list[int]:
 
 
 def beside_linear(costs: Sequence[Cost]) -> str:
-    """Every row's time and memory over linear attention's, at the longest length that was measured, in a sentence."""
+    """Every row's time and then memory over linear attention's, at the longest length measured, in a sentence."""
     length = max(cost.length for cost in costs)
     linear = at(costs, "linear", length)
     others = [cost for cost in costs if cost.length == length and cost.row != "linear"]
@@ -136,4 +136,4 @@ def beside_linear(costs: Sequence[Cost]) -> str:
     said = [
         f"{cost.row} {cost.median / linear.median:.1f} and {cost.peak_bytes / linear.peak_bytes:.1f}" for cost in others
     ]
-    return f"Over linear attention's time and memory at {length:,} tokens: {'; '.join(said)}."
+    return f"Over linear attention's at {length:,} tokens: {'; '.join(said)}."
