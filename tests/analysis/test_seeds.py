@@ -18,9 +18,9 @@ def test_diverged_runs_are_counted_and_left_out_of_mean_and_range() -> None:
 @pytest.mark.parametrize(
     ("row", "other", "higher", "says"),
     [
-        ("a", "b", True, "behind; -1.0 points, 95% in [-1.0, -1.0]"),
+        ("a", "b", True, "behind; −1.0 points, 95% in [−1.0, −1.0]"),
         ("b", "a", True, "ahead; +1.0 points, 95% in [+1.0, +1.0]"),
-        ("a", "b", False, "ahead; -1.0 points, 95% in [-1.0, -1.0]"),
+        ("a", "b", False, "ahead; −1.0 points, 95% in [−1.0, −1.0]"),
         ("b", "a", False, "behind; +1.0 points, 95% in [+1.0, +1.0]"),
     ],
 )
@@ -36,7 +36,7 @@ def test_rows_are_not_distinguishable_if_the_interval_includes_zero(higher: bool
     line = compared("a", "near", VALUES, higher_is_better=higher, words=("x", "y"), unit="bits", digits=3)
     # Differences 0, 0.2, -0.2: mean 0, deviation 0.2, and Student's t at two degrees is 4.303.
     assert line == "a against near: not distinguishable; " + line.partition("; ")[2]
-    assert line.endswith("95% in [-0.497, +0.497].")
+    assert line.endswith("95% in [−0.497, +0.497].")
 
 
 def test_a_run_that_diverged_leaves_no_interval() -> None:

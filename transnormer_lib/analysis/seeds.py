@@ -99,5 +99,5 @@ def compared(
     ahead = paired_difference(values[row], values[other], higher_is_better)
     says = words[0] if ahead.low > 0 else words[1] if ahead.high < 0 else "not distinguishable"
     change = [ahead.mean, ahead.low, ahead.high] if higher_is_better else [-ahead.mean, -ahead.high, -ahead.low]
-    mean, low, high = (f"{value:+.{digits}f}" for value in change)
+    mean, low, high = (f"{value:+.{digits}f}".replace("-", "−") for value in change)
     return f"{row} against {other}: {says}; {mean} {unit}, 95% in [{low}, {high}]."

@@ -318,3 +318,20 @@ def test_what_is_kept_can_be_shown_with_the_parameters_of_today() -> None:
         losses, parameters = results.of_kept(found)
         assert set(losses) == {row for row, _, _ in study.search(parameters).judged()}
         assert {len(values) for values in losses.values()} == {len(parameters.seeds)}
+
+
+def test_the_line_with_the_lowest_mean_stands_beside_the_printed_one() -> None:
+    bits = {"transnormer-t2": [3.0, 3.2], "transnormer-t2-early-0": [2.5, math.inf]}
+    said = results.lowest("table_8", bits, PARAMETERS)
+    assert said == "Lowest mean of the printed lines: for T2 0 Diag, 4 Norm, 2.50 bits (in print TransNormer)."
+    single = results.lowest("table_8", bits, replace(PARAMETERS, seeds=(0,)))
+    assert "printed lines, with one seed: for T2" in single
+
+
+@pytest.mark.parametrize(
+    "bits",
+    [{}, {"transnormer-t2": [3.0]}, {"transnormer-t2": [3.0], "transnormer-t2-early-0": [math.inf]}],
+    ids=["none", "one", "the other diverged"],
+)
+def test_a_single_line_is_the_lowest_of_none(bits: dict[str, list[float]]) -> None:
+    assert results.lowest("table_8", bits, PARAMETERS) == "Fewer than two lines were run."

@@ -92,3 +92,25 @@ def test_locality_goes_with_the_loss_seed_by_seed() -> None:
     diverged = [replace(m, validation=math.inf) if m.row == "row-3" else m for m in found]
     assert results.locality_with_loss(diverged) == []
     assert [line["model"] for line in results.dilution_and_loss(found)] == [f"row-{n}" for n in reversed(range(5))]
+
+
+def test_the_most_and_the_least_local_row_are_told_by_their_mean_areas() -> None:
+    found = [*measured("vanilla", 0.6), *measured("linear", 0.2)]
+    assert results.most_local(found, 0.5) == (
+        "After training vanilla is the most local (area 0.575, untrained 0.400), linear the least (0.375, untrained "
+        "0.400); complete dilution has 0.500."
+    )
+    assert "the least" not in results.most_local(found[:2], 0.5)
+    assert "vanilla 0.650 and 0.500, linear 0.250 and 0.500;" in results.halves(found, 0.5)
+
+
+@pytest.mark.parametrize(("reach", "share"), [(1, 0.625), (2, 0.75), (9, 1.0)])
+def test_weight_is_near_up_to_its_distance_from_the_query(reach: int, share: float) -> None:
+    weights = np.array([[1.0, 0.5, 0.5], [0.0, 0.5, 0.0], [0.5, 0.0, 1.0]])
+    assert results.near(weights, reach) == pytest.approx(share)
+    said = results.near_in_words({"vanilla": np.stack([np.eye(3), weights])}, reach)
+    assert "vanilla 100% and" in said
+
+
+def test_a_map_without_weight_has_no_share() -> None:
+    assert math.isnan(results.near(np.zeros((2, 2)), 1))

@@ -109,7 +109,7 @@ def test_the_conclusions_follow_the_losses() -> None:
     behind = conclusions(4.0, transnormer_t2=high, linear=low)
     assert "transnormer-t2 < linear, is that of Table 4" in " ".join(ahead)
     assert "linear < transnormer-t2, is not that of Table 4" in " ".join(behind)
-    assert any(line.startswith("transnormer-t2 against linear: lower loss; -1.000 bits") for line in ahead)
+    assert any(line.startswith("transnormer-t2 against linear: lower loss; −1.000 bits") for line in ahead)
     assert any(line.startswith("transnormer-t2 against linear: higher loss; +1.000 bits") for line in behind)
 
 

@@ -1,5 +1,6 @@
 """A row's own learning rate, in every study that searches for one."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from transnormer_lib import studies
+from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.project import find_project
 from transnormer_lib.report.parameters import resolve
 from transnormer_lib.show.tables import table_html
@@ -138,3 +140,37 @@ def test_a_rate_is_chosen_by_the_studys_own_score_and_a_run_that_diverged_loses(
 
     search = {0.1: [run(0.5), run(0.4)], 0.01: [run(0.6), run(0.1)], 0.001: [run(0.0), run(0.0, "diverged")]}
     assert rates.lowest(search, speech.final_error) == 0.01
+
+
+def _kept(**last: float) -> Kept:
+    """Kept runs by name, with their last loss in bits; infinite where one diverged."""
+    records = [
+        {"name": name, "status": "finished" if math.isfinite(bits) else "diverged"}
+        | {"validation": [{"bits_per_token": bits}]}
+        for name, bits in last.items()
+    ]
+    given = {"rates": {"diag/norm+lrpe": 0.01, "linear": 0.03}, "rates_tried": [0.01, 0.03], "rate_seeds": [100]}
+    size = {"task": "causal", "seeds": [10, 11], "steps": 600, "batch_size": 4, "length": 256, "layers": 4, "dim": 64}
+    return Kept("night", "night", "99_toy", {**given, **size}, [], records, "a machine", 1, "abc", "2026-01-02")
+
+
+def test_kept_rows_have_the_losses_of_their_own_search_and_the_rate_taken() -> None:
+    runs = {
+        "causal-diag-norm-lrpe-lr0.01-seed100": 3.5,
+        "causal-diag-norm-lrpe-lr0.03-seed100": math.inf,
+        "causal-linear-lr0.03-seed100": 3.25,
+        "causal-linear-seed10": 3.0,
+    }
+    first, second = rates.kept_table(_kept(**runs))
+    assert first == {"row": "diag/norm+lrpe", "0.01": 3.5, "0.03": math.inf, "taken": "0.01"}
+    assert second == {"row": "linear", "0.01": None, "0.03": 3.25, "taken": "0.03"}
+
+
+def test_kept_rates_are_shown_aside_with_their_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables: list[str] = []
+    monkeypatch.setattr(rates, "show_table", lambda lines, **options: tables.append(table_html(lines, **options)))
+    rates.show_kept(_kept(**{"causal-linear-lr0.03-seed100": 3.25}))
+    (html,) = tables
+    assert "on seed 100, and the rate taken: 0.01 by 1 and 0.03 by 1 of 2 rows." in html
+    assert "600 steps of 4 sequences of 256 tokens, 4 layers of width 64, judged on seeds 10 and 11." in html
+    assert "data-aside" in html

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pandas as pd
 import pytest
 import torch
 
@@ -202,3 +203,34 @@ def test_table_4_counts_weights_and_moments_and_leaves_out_what_did_not_fit(monk
 
 def test_memory_over_gau_is_one_for_gau() -> None:
     assert set(published.memory_over_gau("GAU").values()) == {1.0}
+
+
+def test_rises_are_told_up_to_the_longest_length_and_not_of_rows_that_diverged() -> None:
+    found = [of("a", 0, 2.0, {8: 2.0, 32: 2.5}), of("b", 0, 3.0, {8: 3.0, 32: 2.9})]
+    lost = of("c", 0, math.inf, {8: math.inf, 32: math.inf})
+    said = "From there to 32 tokens b changes by −0.100 bits, the least, a by +0.500, the most."
+    assert results.rises([*found, lost]) == said
+    assert results.rises([lost]) == "Every run diverged."
+    assert results.rises(found[:1]) == "From there to 32 tokens a changes by +0.500 bits."
+
+
+def test_the_growth_of_entropy_is_told_without_and_with_the_factor() -> None:
+    curves = {"gap 5, softmax": {8: 1.0, 64: 3.0}, "gap 5, softmax_plus": {8: 2.0, 64: 1.5}}
+    said = "Growth from 8 to 64 keys in nats, without and with the factor: gap 5 +2.00 and −0.50."
+    assert results.growth_of_entropy(curves) == said
+
+
+def test_ranks_are_told_by_size_at_the_tolerance_asked_for() -> None:
+    ranks = {(0.3, "softmax"): 0.1, (0.3, "ReLU²"): 0.4, (4.0, "softmax"): 0.7, (4.0, "ReLU²"): 0.5}
+    frame = pd.DataFrame(
+        {"size": size, "kind": kind, "tolerance": t, "rank": rank if t == 0.1 else 1.0}
+        for (size, kind), rank in ranks.items()
+        for t in (0.1, 0.01)
+    )
+    said = "At the tolerance 0.1 softmax and the squared ReLU have 0.10 and 0.40 at size 0.3, 0.70 and 0.50 at size 4."
+    assert results.highest_ranks(frame, 0.1) == said
+
+
+def test_memory_is_told_from_the_shortest_to_the_longest_length() -> None:
+    said = results.memory_in_words({"V1": {512: 1.2, 256: 0.9}}, {"V1": {256: 1.0}})
+    assert said == "V1 here 0.90 at 256 to 1.20 at 512; V1 in print 1.00 at 256 to 1.00 at 256."

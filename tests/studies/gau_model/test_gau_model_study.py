@@ -243,3 +243,20 @@ def test_whole_words_are_counted_and_shown() -> None:
     for ids, places in views.gaps(corpus, 3, 32):
         assert len(places) > 1
         assert "�" not in "".join(views.signs(corpus, ids[list(places)]))
+
+
+def test_the_leads_of_table_5_are_told_with_and_without_the_best_task() -> None:
+    pair = ("GAU, 30k", "RoFormerV2, 30k")
+    ahead, _ = published.sign_test(*pair)
+    without = published.lead_without(*pair)
+    said = published.leads_in_words({"alike": pair})
+    assert said.startswith(f"alike: ahead on {ahead} of 9, +")
+    assert f"without c3 {min(without.values()):+.2f}".replace("-", "−") in said
+
+
+def test_the_picture_is_told_by_the_models_that_none_beats_and_names_one_seed() -> None:
+    bits, kinds = {"a": [2.0], "b": [1.0], "c": [3.0]}, {"reading": {"a": 1.0, "b": 5.0, "c": 2.0, "untrained": 0.1}}
+    said = results.picture_in_words(bits, kinds)
+    assert said == "Not beaten in loss and price at once (one seed), reading: a and b."
+    assert "one seed" not in results.picture_in_words({row: of * 2 for row, of in bits.items()}, kinds)
+    assert results.picture_in_words({}, kinds).endswith("reading: none.")

@@ -55,3 +55,13 @@ def test_only_an_accuracy_has_a_standard_error_and_a_larger_set_a_smaller_one() 
 def test_both_sets_of_mnli_are_counted() -> None:
     assert published.examples("mnli_m") != published.examples("mnli_mm")
     assert published.examples("cola") == 1043
+
+
+def test_the_column_that_is_left_out_is_the_one_that_adds_most() -> None:
+    said = published.weight_of_a_column(["transnormer-t1", "transnormer-t2"])
+    assert said == (
+        "Lead in the average: TransNormer T1 +0.59, without CoLA −0.43; TransNormer T2 −0.01, without CoLA −1.22."
+    )
+    for row in ("transnormer-t1", "transnormer-t2"):
+        leads = published.leads(row)
+        assert max(leads, key=leads.__getitem__) == "cola"

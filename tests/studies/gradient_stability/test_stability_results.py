@@ -64,7 +64,7 @@ def test_conclusions_follow_the_losses() -> None:
     means = results.mean_deviations(deviations(linear=0.5, norm_t2=0.2))
     said = results.conclusions(measured(linear=high, norm_t2=low), FLOOR, means, "main")
     opposite = results.conclusions(measured(linear=low, norm_t2=high), FLOOR, means, "main")
-    assert any("norm-t2+lrpe against linear+lrpe: lower loss; -0.303 bits" in line for line in said)
+    assert any("norm-t2+lrpe against linear+lrpe: lower loss; −0.303 bits" in line for line in said)
     assert any("norm-t2+lrpe against linear+lrpe: higher loss; +0.303 bits" in line for line in opposite)
     assert any("lowest loss is norm-t2+lrpe, the steadiest by 'main' is norm-t2+lrpe" in line for line in said)
     assert any("lowest loss is linear+lrpe, the steadiest by 'main' is norm-t2+lrpe" in line for line in opposite)
@@ -174,3 +174,71 @@ def test_every_figure_is_drawn_where_a_run_diverged() -> None:
 def test_rows_of_one_figure_look_different() -> None:
     looks = [draw.look(row) for row in (*ROWS, "norm-t2-scale+lrpe")]
     assert len({(look.colour, look.marker) for look in looks}) == len({look.label for look in looks}) == len(looks)
+
+
+def _frame(*ahead: tuple[float, float, float]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [{"step": 10 * at, "ahead by": by, "low": low, "high": high} for at, (by, low, high) in enumerate(ahead, 1)]
+    )
+
+
+def test_an_order_is_told_with_its_side_and_its_first_waypoint() -> None:
+    said = results.orders_in_words(
+        {
+            ("a", "b"): _frame((0.0, -0.1, 0.1), (0.2, 0.1, 0.3), (0.3, 0.2, 0.4)),
+            ("c", "d"): _frame((-0.3, -0.4, -0.2)),
+            ("e", "f"): _frame((0.1, -0.1, 0.3)),
+        }
+    )
+    assert said == (
+        "a is 0.300 bits ahead of b at the end, from step 20 on; c is 0.300 bits behind d at the end, from step 10 on; "
+        "e and f are not distinguishable at the end."
+    )
+
+
+def test_many_orders_are_counted_and_one_seed_has_none() -> None:
+    ahead, behind = _frame((0.3, 0.2, 0.4)), _frame((-0.3, -0.4, -0.2))
+    pairs = {("a", "b"): ahead, ("c", "d"): behind, ("e", "f"): ahead, ("g", "h"): _frame((0.0, -1.0, 1.0))}
+    assert "of 4 pairs, the model named first is ahead in 2 and behind in 1; in 1 the" in results.orders_in_words(pairs)
+    assert results.orders_in_words({("a", "b"): _frame((0.3, math.nan, math.nan))}).startswith("No interval exists")
+
+
+def test_traces_name_the_least_and_the_most_varying_row_and_leave_out_what_diverged() -> None:
+    calm, wild = torch.tensor([9.0, 1.0, 1.0, 1.0]), torch.tensor([9.0, 1.0, 2.0, 3.0])
+    lost = torch.tensor([1.0, math.inf, math.nan, 1.0])
+    said = results.trace_in_words({"wild": wild, "lost": lost, "calm": calm}, 1, 1.5)
+    assert said == (
+        "After the warm-up the norm of calm varies by 0% of its mean, the least, that of wild by 50%, the most; 0% to "
+        "67% of these steps are clipped."
+    )
+    assert "clipped" not in results.trace_in_words({"wild": wild}, 1, 0.0)
+    assert results.trace_in_words({"lost": lost}, 1, 1.0) == "Every run diverged."
+
+
+def test_the_steadiest_rows_are_counted_by_definition_and_never_one_that_diverged() -> None:
+    means = results.mean_deviations(deviations(norm_t1=0.3, linear=0.2, vanilla=0.1))
+    assert results.steadiest(means) == "Steadiest, of 2 definitions: vanilla+lrpe by 2; in Table 2 norm-t1+lrpe."
+    means.loc["main", "vanilla+lrpe"] = math.inf
+    assert "linear+lrpe by 2" in results.steadiest(means)
+    assert results.steadiest(means * math.inf).startswith("Every row has a run that diverged")
+
+
+def test_the_layers_that_are_named_have_the_lowest_and_the_highest_mean() -> None:
+    frame = pd.DataFrame(
+        [
+            {"row": row, "seed": seed, "layer": layer, "deviation": value + seed / 10}
+            for row, of in {"a": (0.3, 0.1), "b": (0.2, 0.9)}.items()
+            for layer, value in enumerate(of, 1)
+            for seed in (0, 1)
+        ]
+    )
+    assert results.layers_in_words(frame) == "Steadiest: layer 2 of a, 0.15; least steady: layer 2 of b, 0.95."
+
+
+def test_a_caption_tells_only_the_differences_in_speed_that_show() -> None:
+    rms, alone = [1.0, 1.0, 1.01], {"rms": [0.5, 0.5, 0.505]}
+    said = results.speed_in_words({"rms": rms, "layer": [2.0, 2.0, 2.01], "scale": [1.0, 0.9, 1.12]}, alone)
+    told = "+99.7% with LayerNorm; no difference is shown with ScaleNorm. RMSNorm alone takes 50.0% of it."
+    assert said == f"NormAttention's time against that with RMSNorm: {told}"
+    one_round = results.speed_in_words({"rms": [1.0], "layer": [2.0]}, {"rms": [0.5]})
+    assert "RMSNorm: no difference is shown with LayerNorm." in one_round

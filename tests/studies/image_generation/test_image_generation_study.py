@@ -10,6 +10,7 @@ import torch
 
 from transnormer_lib.analysis.pixel_speed import Timing
 from transnormer_lib.data.pixels import load_pixels
+from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.models.logistics import Mixtures
 from transnormer_lib.project import Project
 from transnormer_lib.report.parameters import resolve
@@ -158,3 +159,47 @@ def test_the_cuda_device_is_refused_where_there_is_none() -> None:
         pytest.skip("there is a GPU")
     with pytest.raises(ValueError, match="speed_device='cuda'"):
         speed.ways(build_model(decoder(), 0), parameters(), 16, [1], 16, "cuda")
+
+
+def kept_night(**measured: object) -> Kept:
+    """Kept claims with what they measured, by the end of their name."""
+    claims = [
+        {"id": f"images-{name.replace('_', '-')}", "measured": value, "verdict": "", "scale": "night", "seeds": None}
+        for name, value in measured.items()
+    ]
+    return Kept("night", "night", "12_image_generation", {}, claims, [], "a machine", 1, "abc", "2026-01-02")
+
+
+def test_the_kept_pictures_are_told_by_the_shares_that_a_judge_recognised() -> None:
+    found = kept_night(
+        completions_keep_the_digit={"better": [0.5, 0.6], "worse": [0.57, 0.57]},
+        completions_add_nothing_false={"better": [0.5, 0.6], "worse": [0.87, 0.87]},
+        completions_linear_as_good_as_softmax={"better": [0.5, 0.6], "worse": [0.4, 0.4]},
+        completions_lsh_4_as_good_as_softmax=None,
+    )
+    assert results.kept_completions(found) == (
+        "A judge of real digits sees the true one in 55% of linear's and 40% of softmax's (2 seeds); with the lower "
+        "half black 57%, none (a judge of upper halves) 87%."
+    )
+    assert results.kept_completions(kept_night()) == "No judge has read them."
+
+
+def test_the_kept_samples_are_told_by_the_losses_of_their_models() -> None:
+    sides = {"better": [1.5, 1.3], "controls": {"softmax": [1.2, 1.2]}, "floor": {"name": "the floor", "value": 1.4}}
+    said = results.kept_losses(kept_night(linear_as_good_as_softmax=sides))
+    assert said == "Mean bits per dimension: linear 1.400, softmax 1.200; the floor 1.400."
+    for absent in (kept_night(), kept_night(linear_as_good_as_softmax=None)):
+        assert results.kept_losses(absent) == "Their losses were not compared."
+
+
+def test_growth_and_leads_are_medians_over_the_rounds() -> None:
+    def timing(way: str, seconds: float, growth: float) -> Timing:
+        return Timing(way, 1, {1: (seconds,) * 3, 195: (growth * seconds,) * 3})
+
+    times = [timing(speed.LINEAR, 1e-3, 1.0), timing(speed.CACHED, 2e-3, 1.0), timing(speed.SOFTMAX, 8e-3, 5.0)]
+    assert speed.growth_in_words(times) == (
+        "The last pixel over the first: linear, recurrent 1.0; softmax, cached 1.0; softmax, recomputed 5.0."
+    )
+    told = speed.leads_in_words(times, [196])
+    assert told.endswith("over softmax, cached 2 at 196 values.")
+    assert told.startswith("Linear attention's lead: over softmax, recomputed ")

@@ -115,3 +115,12 @@ def test_the_figure_in_words_gives_this_projects_share_of_the_floor_per_case(res
     said = kernel_figures.in_words(result)
     assert [case["name"] in said for case in result["cases"]] == [True, True]
     assert said.count(": 80%") == 2  # 1 / 1.25
+
+
+def test_the_shares_of_the_floor_that_the_kernels_reach_are_their_ends(result: dict[str, Any]) -> None:
+    result["cases"][1]["rows"][0]["of_floor"] = 0.5
+    low, high = result["cases"][1]["name"], result["cases"][0]["name"]
+    assert kernel_figures.reached(result) == (f"This project's kernels reach 50% ({low}) to 80% ({high}) of its speed.")
+    for case in result["cases"]:
+        case["rows"][0]["status"] = "failed"
+    assert kernel_figures.reached(result) == "This project's kernels were not timed."

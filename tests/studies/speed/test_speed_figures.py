@@ -81,3 +81,10 @@ def test_every_row_that_is_measured_has_a_style(row: str) -> None:
 def test_only_measured_rows_with_a_score_become_circles() -> None:
     found = draw.measured_bubbles(CELLS, {"vanilla": 57.37}, 1024, "training")
     assert [(b.row, b.speed, b.score, b.memory) for b in found] == [("vanilla", 5.0, 57.37, 6_000_000)]
+
+
+def test_places_in_figure_1_are_told_for_every_panel_that_has_the_row() -> None:
+    first = [draw.Bubble("linear", 2.0, 40.0), draw.Bubble("vanilla", 1.0, 50.0), draw.Bubble("flash", 0.5, 45.0)]
+    said = draw.bubbles_in_words({"print": first, "here": first[1:], "ours": first[:1]}, "vanilla")
+    assert said == "Place of vanilla by speed and score, panel by panel: 2 and 1 of 3; 1 and 1 of 2."
+    assert draw.bubbles_in_words({"print": first}, "gau").endswith("panel by panel: it is in none.")

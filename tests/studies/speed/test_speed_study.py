@@ -392,3 +392,29 @@ def test_rows_that_grow_more_slowly_are_counted_from_the_printed_times(monkeypat
     assert ("flash-quad", "inference") not in slower
     monkeypatch.setattr(published, "seconds", lambda row, part: {n: float(n) for n in published.LENGTHS})
     assert published.slower_growing("transnormer-t2") == []
+
+
+def test_the_cells_of_table_7_in_which_a_row_is_the_fastest_are_counted_with_ties() -> None:
+    said = published.fastest_in_words()
+    assert said.startswith("Fastest, ties included, of 10 cells: TransNormer T2 in 10, TransNormer T1 in 1. ")
+    assert said.endswith("Largest exponent: Transformer (1.96) in inference and Transformer (2.33) in training.")
+
+
+def _two_rows() -> Results:
+    times = {"vanilla": (0.4, 4_000_000), "transnormer-t2": (0.1, 5_000_000), "linear": (0.05, 1_000_000)}
+    cells = [Cell(row, 1024, "training", (time,), peak) for row, (time, peak) in times.items()]
+    return Results((*cells, Cell("flash", 1024, "training", missing="memory", reason="none")))
+
+
+def test_the_place_of_a_row_is_among_those_that_were_measured() -> None:
+    assert found.fastest(_two_rows(), "transnormer-t2", 1024) == (
+        "Place of transnormer-t2 at 1,024 tokens: 2 of 3 in training (first: linear), 4.0 times vanilla's speed."
+    )
+    assert found.leanest(_two_rows(), "transnormer-t2", 1024).endswith("first: 3 of 3 in training (first: linear).")
+    assert found.fastest(_two_rows(), "linear", 1024).endswith("1 of 3 in training, 8.0 times vanilla's speed.")
+
+
+@pytest.mark.parametrize(("row", "length"), [("flash", 1024), ("linear", 2048)])
+def test_a_row_without_a_value_has_no_place(row: str, length: int) -> None:
+    assert found.fastest(_two_rows(), row, length) == f"No time at {length:,} tokens."
+    assert found.leanest(_two_rows(), row, length) == f"No peak at {length:,} tokens."

@@ -113,3 +113,15 @@ def test_roughness_is_the_sum_of_the_rises() -> None:
     assert found == {"a": [0.0], "b": [1.5], "c": [math.inf]}
     assert [line["row"] for line in results.table([curve("a", 3, 2), curve("b", 3, 1)])] == ["b", "a"]
     assert figures.convergence(row_losses.curves([curve("linear", 3, 2)]), {"floor": 3.0}).axes
+
+
+def test_rows_are_told_beside_linear_attention_at_the_longest_length() -> None:
+    found = [
+        costs.Cost(row, n, (seconds * n,), size)
+        for n in (8, 16)
+        for row, seconds, size in (("linear", 1.0, 10), ("softmax", 3.0, 25))
+    ]
+    said = "Over linear attention's at 16 tokens: softmax 3.0 and 2.5."
+    assert costs.beside_linear(found) == said
+    assert costs.beside_linear(found[:3]).startswith("At 16 tokens nothing is measured beside")
+    assert costs.beside_linear(found[3:]).startswith("At 16 tokens nothing is measured beside")

@@ -20,7 +20,7 @@ from transnormer_lib.studies.ablations import runs as study
 from transnormer_lib.studies.ablations.published import BLOCK, WHOLE, Comparison, Line
 from transnormer_lib.studies.ablations.runs import Parameters
 from transnormer_lib.studies.common import figures as common_figures
-from transnormer_lib.studies.common import language_models, row_losses
+from transnormer_lib.studies.common import findings, language_models, row_losses
 from transnormer_lib.studies.common.language_models import bits_of
 from transnormer_lib.studies.common.parameters import read
 from transnormer_lib.training.store import RunStore
@@ -159,6 +159,27 @@ def conclusions(table: str, bits: Bits, parameters: Parameters) -> list[str]:
     return said
 
 
+def lowest(table: str, bits: Bits, parameters: Parameters) -> str:
+    """By variant, the line with the lowest mean loss and the one with the lowest printed perplexity, in a sentence.
+
+    Lines are compared where both are known; a variant with fewer than two of them is not.
+    """
+    ours, theirs, said = losses(table, bits, parameters), published(table, bits, parameters), []
+    for variant in VARIANTS:
+        known = {
+            name: (seeds.mean(of[variant]), printed)
+            for name, of in ours.items()
+            if seeds.finished(of[variant]) and (printed := theirs[name].get(variant)) is not None
+        }
+        if len(known) > 1:
+            best, paper = (min(known, key=lambda name, at=at: known[name][at]) for at in (0, 1))  # type: ignore[misc]
+            said.append(f"for {variant[-2:].upper()} {best}, {known[best][0]:.2f} bits (in print {paper})")
+    if not said:
+        return "Fewer than two lines were run."
+    single = ", with one seed" if len(parameters.seeds) == 1 else ""
+    return f"Lowest mean of the printed lines{single}: {'; '.join(said)}."
+
+
 def show(
     table: str, bits: Bits, parameters: Parameters, floors: Mapping[str, float], preset: str, aside: bool = False
 ) -> None:
@@ -187,9 +208,8 @@ def show(
     figures.show(
         draw.question(by_line, published(table, bits, parameters), floors, unit=unit),
         name=f"{table.replace('_', '-')}-{preset}",
-        caption=f"{question} Left: validation loss of every run ({over}), with a bar at the mean. Right: the "
-        f"perplexities of {locus}. The units differ, so only the orders are comparable. A line without points on the "
-        "left was not run at this scale.",
+        caption=f"{question} Loss of every run ({over}) beside {locus}'s perplexity; only the orders compare. Empty on "
+        f"the left: not run. {lowest(table, bits, parameters)}",
         alt=f"Mean loss in {unit}. " + ("; ".join(means) or "Nothing was run") + ".",
         aside=aside,
     )
@@ -206,8 +226,8 @@ def show_controls(
     figures.show(
         common_figures.losses(mine, floors, unit=unit),
         name=f"controls-{preset}",
-        caption=f"Validation loss of every run ({over}): TransNormer as it is, and softmax and 1+elu attention with "
-        "its backbone recipe. Points are runs, the line is their range, the bar their mean.",
+        caption=f"Validation loss of every run ({over}), its range and mean: TransNormer as it is, and the controls in "
+        f"its backbone. {findings.lead(mine, what='loss', unit=' bits', digits=3)}",
         alt=f"Mean loss in {unit}. " + ", ".join(f"{row} {seeds.mean(b):.2f}" for row, b in mine.items()),
         aside=aside,
     )

@@ -1,5 +1,6 @@
 """What the runs of notebook 03 say: how local their attention is, and the losses of Table 3's mixtures."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -114,6 +115,40 @@ def curves(measured: Sequence[MeasuredAttention]) -> pd.DataFrame:
         for m in measured
         for state, locality in m.localities()
     )
+
+
+def most_local(measured: Sequence[MeasuredAttention], reference: float) -> str:
+    """Which rows have the most and the least local attention after training, beside complete dilution's area."""
+    after = {row: seeds.mean(areas) for row, areas in by_row(measured, "trained.area").items()}
+    before = {row: seeds.mean(areas) for row, areas in by_row(measured, "untrained.area").items()}
+    most, least = max(after, key=after.__getitem__), min(after, key=after.__getitem__)
+    told = f"After training {most} is the most local (area {after[most]:.3f}, untrained {before[most]:.3f})"
+    if most != least:
+        told += f", {least} the least ({after[least]:.3f}, untrained {before[least]:.3f})"
+    return f"{told}; complete dilution has {reference:.3f}."
+
+
+def halves(measured: Sequence[MeasuredAttention], reference: float) -> str:
+    """The areas of each row's early and late layers after training, in a sentence."""
+    early, late = half_areas(measured, "early"), half_areas(measured, "late")
+    said = ", ".join(f"{row} {seeds.mean(early[row]):.3f} and {seeds.mean(late[row]):.3f}" for row in early)
+    return f"Area of the first and the second half of the layers: {said}; complete dilution {reference:.3f}."
+
+
+def near(weights: np.ndarray, reach: int) -> float:
+    """The share of all weight [N, N] that lies less than ``reach`` tokens from its query; NaN without any weight."""
+    query, key = np.indices(weights.shape)
+    return float(weights[abs(query - key) < reach].sum() / weights.sum()) if weights.any() else math.nan
+
+
+def near_in_words(maps: Mapping[str, np.ndarray], reach: int) -> str:
+    """By row, the share of the weight near its query in the first and the last layer of the maps [layers, N, N].
+
+    A layer without any weight has the share nan.
+    """
+    shares = {row: [near(of[layer], reach) for layer in (0, -1)] for row, of in maps.items()}
+    said = [f"{row} {100 * first:.0f}% and {100 * last:.0f}%" for row, (first, last) in shares.items()]
+    return f"Weight less than {reach} tokens from its query, in the first and the last layer: {', '.join(said)}."
 
 
 def layer_areas(measured: Sequence[MeasuredAttention]) -> pd.DataFrame:

@@ -108,7 +108,7 @@ def model(name: str, parameters: LanguageModelParameters, **fields: Any) -> Mode
 def run(label: str, config: ModelConfig, seed: int, parameters: LanguageModelParameters, **fields: Any) -> RunConfig:
     """One training run of ``config`` with the notebook's data, optimiser and steps, named ``TASK-LABEL-seedN``."""
     whole = RunConfig(
-        name=f"{parameters.task}-{label.translate(_IN_NAMES)}-seed{seed}",
+        name=run_name(parameters.task, label, seed),
         model=config,
         data=DataConfig(
             corpus=parameters.corpus,
@@ -155,6 +155,11 @@ def grid(labels: Iterable[str], seeds: Iterable[int]) -> list[tuple[str, int]]:
 def unit(parameters: LanguageModelParameters) -> str:
     """The unit of a loss: a token of the ``bytes`` vocabulary is a byte."""
     return "bits per byte" if parameters.vocabulary == "bytes" else "bits per token"
+
+
+def run_name(task: str, label: str, seed: int) -> str:
+    """The name of a run: its task, what it is called by its study, its seed."""
+    return f"{task}-{label.translate(_IN_NAMES)}-seed{seed}"
 
 
 def final_bits(run: Run) -> float:

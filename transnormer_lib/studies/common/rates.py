@@ -1,15 +1,25 @@
 """Each row's own learning rate: tried on seeds that are not judged, from the same few rates for all rows."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from transnormer_lib.analysis.seeds import mean
 from transnormer_lib.checks import check_choice
+from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.models import architectures
 from transnormer_lib.show.tables import show_table
-from transnormer_lib.studies.common.language_models import RELEASED, LanguageModelParameters, final_bits, grid
+from transnormer_lib.studies.common.findings import joined
+from transnormer_lib.studies.common.language_models import (
+    RELEASED,
+    LanguageModelParameters,
+    bits_of,
+    final_bits,
+    grid,
+    run_name,
+)
 from transnormer_lib.training.config import RunConfig
 from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.stored_run import Run, RunFailed
@@ -165,3 +175,39 @@ def show_search(search: Search, store: RunStore) -> None:
             "are not judged, and the rate that was taken.",
             note=f"Not judged at the best rate that was tried: {', '.join(odd)}." if odd else "",
         )
+
+
+def kept_table(found: Kept) -> list[dict[str, Any]]:
+    """One line per row of kept language models with a rate of its own: its loss at the rates tried, and the rate taken.
+
+    Read from the kept parameters and records; a rate without a run there has no loss.
+    """
+    given, bits = found.parameters, {record["name"]: bits_of(record) for record in found.runs}
+    lines = []
+    for row, taken in given["rates"].items():
+        line: dict[str, Any] = {"row": row}
+        for rate in given["rates_tried"]:
+            names = [run_name(given["task"], f"{row}-lr{rate:g}", seed) for seed in given["rate_seeds"]]
+            known = [bits[name] for name in names if name in bits]
+            line[f"{rate:g}"] = mean(known) if known else None
+        lines.append(line | {"taken": f"{taken:g}"})
+    return lines
+
+
+def show_kept(found: Kept) -> None:
+    """Display, aside, the rates that the rows of kept language models were judged at, and their common settings."""
+    given, lines = found.parameters, kept_table(found)
+    if not lines:
+        return
+    judged, searched = (joined([str(seed) for seed in given[name]]) for name in ("seeds", "rate_seeds"))
+    counts = Counter(given["rates"].values())
+    taken = joined([f"{rate:g} by {counts[rate]}" for rate in sorted(counts)])
+    show_table(
+        lines,
+        caption=f"Kept from the preset {found.preset}, {found.started[:10]}: each row's loss in bits at the rates "
+        f"tried on seed {searched}, and the rate taken: {taken} of {len(lines)} rows.",
+        note=f"All rows: {given['steps']:,} steps of {given['batch_size']} sequences of {given['length']} tokens, "
+        f"{given['layers']} layers of width {given['dim']}, judged on seeds {judged}.",
+        digits=4,
+        aside=True,
+    )

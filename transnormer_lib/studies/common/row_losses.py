@@ -7,6 +7,7 @@ import pandas as pd
 
 from transnormer_lib.analysis import seeds
 from transnormer_lib.choices import VARIANTS
+from transnormer_lib.studies.common import findings
 from transnormer_lib.studies.common.language_models import Floor, released
 from transnormer_lib.studies.common.measured import Measured
 
@@ -36,6 +37,27 @@ def summary(bits: Mapping[str, Sequence[float]], floor: Floor) -> list[str]:
             named = ", ".join(f"{row} {count} of {len(bits[row])}" for row, count in counts.items() if count)
             lines.append(f"Runs that {what}: {named}.")
     return lines
+
+
+def finding(bits: Mapping[str, Sequence[float]], floor: Floor, digits: int = 3) -> str:
+    """What a figure of the losses shows: the lowest mean and its lead, and the runs that do not beat the floor."""
+    lead = findings.lead(bits, what="loss", unit=" bits", digits=digits)
+    return f"{lead} {findings.behind(bits, f'the {floor.name}', floor.bits, digits=digits)}"
+
+
+def last_change(curves: pd.DataFrame) -> str:
+    """How far the mean losses still change between the last two waypoints, in a sentence; ``curves`` of :func:`curves`.
+
+    Rows with a run that did not reach them are left out.
+    """
+    steps = sorted(curves.step.unique())
+    if len(steps) < 2:
+        return "There is one waypoint."
+    before, end = steps[-2:]
+    means = curves.groupby(["step", "row"], sort=False).bits.mean()
+    changes = {row: means[end, row] - means[before, row] for row in curves.row.unique()}
+    shown = [f"{row} {findings.signed(one, 3)}" for row, one in changes.items() if math.isfinite(one)]
+    return f"Change of the mean from step {before:,} to {end:,}: {', '.join(shown) or 'no row has one'}."
 
 
 def order(bits: Mapping[str, Sequence[float]], published: Callable[[str], float | None], where: str) -> list[str]:

@@ -6,6 +6,7 @@ about, by name. A row called ``NAME, ADDITION`` is a variant of ``NAME``.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,10 +16,11 @@ from matplotlib.figure import Figure
 from transnormer_lib.analysis.seeds import compared, finished, mean, spread
 from transnormer_lib.show.figures import BLACK, GREY, STYLE, Style
 from transnormer_lib.studies.common.figures import row_points, row_style
+from transnormer_lib.studies.common.findings import Rows, behind, lead
 from transnormer_lib.studies.common.language_models import RELEASED
 
-Rows = Mapping[str, Sequence[float]]
 Floors = Mapping[str, float]
+_TOLD = 2  # columns of which a caption says each
 
 
 def cell(scores: Sequence[float]) -> str:
@@ -75,6 +77,35 @@ def in_words(columns: Mapping[str, Rows], floors: Mapping[str, Floors]) -> str:
     """The means and the shortcuts of every column: what the figure shows."""
     values = {name: {row: mean(v) for row, v in rows.items()} | dict(floors[name]) for name, rows in columns.items()}
     return "; ".join(f"{name}: {', '.join(f'{row} {v:.1f}' for row, v in of.items())}" for name, of in values.items())
+
+
+def finding(columns: Mapping[str, Rows], floors: Mapping[str, Floors]) -> str:
+    """What the figure shows: up to two columns each in sentences, more of them counted."""
+    if len(columns) > _TOLD:
+        return _counted(columns, floors)
+    lines = []
+    for heading, rows in columns.items():
+        line = lead(rows, what=f"score, {heading}", unit="", digits=1, higher_is_better=True)
+        if floors[heading]:
+            name = best_floor(floors[heading])
+            line += " " + behind(rows, f"the shortcut {name}", floors[heading][name], digits=1, higher_is_better=True)
+        lines.append(line)
+    return " ".join(lines)
+
+
+def _counted(columns: Mapping[str, Rows], floors: Mapping[str, Floors]) -> str:
+    """In how many columns each row has the highest mean, and which columns have a run behind the best shortcut."""
+    known = {name: {row: mean(v) for row, v in rows.items() if finished(v)} for name, rows in columns.items()}
+    wins = Counter(max(of, key=lambda row: of[row]) for of in known.values() if of)
+    said = ", ".join(f"{row} in {count}" for row, count in wins.most_common())
+    short = [name for name, of in floors.items() if of and name in columns and _some_behind(columns[name], of)]
+    behind_floor = f"A run does not beat the best shortcut in {', '.join(short)}." if short else ""
+    return f"Highest mean, of {len(columns)} columns: {said or 'none'}. {behind_floor}".strip()
+
+
+def _some_behind(rows: Rows, floors: Floors) -> bool:
+    limit = floors[best_floor(floors)]
+    return any(value <= limit for of in rows.values() for value in of)
 
 
 def style(row: str) -> Style:

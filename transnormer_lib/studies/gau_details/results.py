@@ -19,7 +19,7 @@ from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.language_model import LanguageModel, build_model
 from transnormer_lib.show.claims import Claims
-from transnormer_lib.studies.common import language_models, row_losses
+from transnormer_lib.studies.common import findings, language_models, row_losses
 from transnormer_lib.studies.common.language_models import Floor, final_bits
 from transnormer_lib.studies.common.measured import Measured, by_row
 from transnormer_lib.studies.gau_details import sizes
@@ -136,6 +136,19 @@ def length_frame(measured: Sequence[MeasuredRow]) -> pd.DataFrame:
     return pd.DataFrame(
         {"row": m.row, "seed": m.seed, "length": n, "bits": bits} for m in measured for n, bits in m.lengths.items()
     )
+
+
+def rises(measured: Sequence[MeasuredRow]) -> str:
+    """In which rows the mean loss rises least and most from the length of training to the longest, in a sentence."""
+    longest = max(n for m in measured for n in m.lengths)
+    risen = {row: seeds.mean(change(measured, row, longest)) for row in by_row(measured)}
+    known = {row: value for row, value in risen.items() if math.isfinite(value)}
+    if not known:
+        return "Every run diverged."
+    least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+    told = f"{least} changes by {findings.signed(known[least], 3)} bits"
+    told += f", the least, {most} by {findings.signed(known[most], 3)}, the most" if most != least else ""
+    return f"From there to {longest:,} tokens {told}."
 
 
 def table(bits: Mapping[str, Sequence[float]], floor: Floor) -> list[dict[str, Any]]:
@@ -283,6 +296,30 @@ def entropies(
     return found
 
 
+def growth_of_entropy(curves: Mapping[str, Mapping[int, float]]) -> str:
+    """How much the mean entropy of each kind of scores grows from the fewest to the most keys, without the factor and
+    with it; ``curves`` by "KIND, softmax" and "KIND, softmax_plus"."""
+    kinds = dict.fromkeys(name.rpartition(", ")[0] for name in curves)
+    fewest, most = (end(n for of in curves.values() for n in of) for end in (min, max))
+
+    def grown(name: str) -> str:
+        return findings.signed(curves[name][most] - curves[name][fewest], 2)
+
+    said = [f"{kind} {grown(f'{kind}, softmax')} and {grown(f'{kind}, softmax_plus')}" for kind in kinds]
+    return f"Growth from {fewest:,} to {most:,} keys in nats, without and with the factor: {'; '.join(said)}."
+
+
+def highest_ranks(frame: pd.DataFrame, tolerance: float) -> str:
+    """Rank over N of softmax and of the squared ReLU at a tolerance, by size of the scores, in a sentence.
+
+    ``frame`` has the columns size, kind, tolerance and rank.
+    """
+    at = frame[frame["tolerance"] == tolerance].set_index(["size", "kind"])["rank"]
+    sizes = list(dict.fromkeys(frame["size"]))
+    said = [f"{at[size, 'softmax']:.2f} and {at[size, 'ReLU²']:.2f} at size {size:g}" for size in sizes]
+    return f"At the tolerance {tolerance:g} softmax and the squared ReLU have {', '.join(said)}."
+
+
 # --- costs -----------------------------------------------------------------------------------------------------------
 
 
@@ -323,6 +360,16 @@ def memory_over_gau(cells: Sequence[TrainingCost], model: str) -> dict[int, floa
     """By length, the memory of a step over that of GAU."""
     of = {(c.model, c.length): c.peak_bytes for c in cells}
     return {n: of[model, n] / of["GAU", n] for (name, n) in of if name == model}
+
+
+def memory_in_words(here: Mapping[str, Mapping[int, float]], printed: Mapping[str, Mapping[int, float]]) -> str:
+    """From the shortest to the longest length, each model's memory over GAU's, here and in print, in a sentence."""
+    said = []
+    for where, of in (("here", here), ("in print", printed)):
+        for model, ratios in of.items():
+            first, last = min(ratios), max(ratios)
+            said.append(f"{model} {where} {ratios[first]:.2f} at {first:,} to {ratios[last]:.2f} at {last:,}")
+    return f"{'; '.join(said)}."
 
 
 def table_4(rounds: int) -> dict[str, dict[str, float]]:

@@ -7,6 +7,7 @@ from typing import Any
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.papers import settings, tables
 from transnormer_lib.studies.common import classification
+from transnormer_lib.studies.common.findings import signed
 from transnormer_lib.studies.common.rates import Search
 from transnormer_lib.studies.gau_model.runs import GAU, Parameters, search, tunings
 from transnormer_lib.training.config import OptimizerConfig, RunConfig
@@ -69,6 +70,17 @@ def sign_test(model: str, other: str) -> tuple[int, float]:
     ahead = sum(lead > 0 for lead in leads(model, other).values())
     n, k = len(TASKS), max(ahead, len(TASKS) - ahead)
     return ahead, min(1.0, 2 * sum(math.comb(n, i) for i in range(k, n + 1)) / 2**n)
+
+
+def leads_in_words(pairs: Mapping[str, tuple[str, str]]) -> str:
+    """By pair of models, on how many tasks the first is ahead, its mean lead, and that without its best task."""
+    told = []
+    for title, pair in pairs.items():
+        without, (ahead, _) = lead_without(*pair), sign_test(*pair)
+        best = min(without, key=without.__getitem__)
+        whole = signed(mean(pair[0]) - mean(pair[1]), 2)
+        told.append(f"{title}: ahead on {ahead} of 9, {whole} on average, without {best} {signed(without[best], 2)}")
+    return f"{'; '.join(told)}."
 
 
 def said(place: str, name: str) -> float:

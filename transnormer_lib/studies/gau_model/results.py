@@ -20,7 +20,7 @@ from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.initialisation import undrawn
 from transnormer_lib.models.language_model import LanguageModel
 from transnormer_lib.studies.bidirectional_lm.places import without_context
-from transnormer_lib.studies.common import classification, language_models
+from transnormer_lib.studies.common import classification, findings, language_models
 from transnormer_lib.studies.common.classification import Absent
 from transnormer_lib.studies.common.language_models import TWO_SIDED, Floor, final_bits
 from transnormer_lib.studies.common.measured import Measured, by_row
@@ -248,18 +248,27 @@ def bigram(parameters: Parameters) -> float:
     return language_models.ngram_bits(decoders, language_models.corpus(decoders))["2-gram"]
 
 
+def unbeaten(bits: Mapping[str, Sequence[float]], prices: Mapping[str, float]) -> list[str]:
+    """The trained models than which no other has both a loss and a price that are as low."""
+    points = {row: (seeds.mean(bits[row]), price) for row, price in prices.items() if row in bits}
+    return [
+        row
+        for row, (loss, price) in points.items()
+        if not any(other != row and a <= loss and b <= price for other, (a, b) in points.items())
+    ]
+
+
 def in_the_picture(bits: Mapping[str, Sequence[float]], kinds: Mapping[str, Mapping[str, float]]) -> list[str]:
     """Which models are not beaten in loss and price at once, per kind of price."""
-    lines = []
-    for kind, prices in kinds.items():
-        points = {row: (seeds.mean(bits[row]), price) for row, price in prices.items() if row in bits}
-        best = [
-            row
-            for row, (loss, price) in points.items()
-            if not any(other != row and a <= loss and b <= price for other, (a, b) in points.items())
-        ]
-        if best:
-            lines.append(
-                f"{kind.capitalize()}: no other model has both a lower loss and a lower price than {', '.join(best)}."
-            )
-    return lines
+    return [
+        f"{kind.capitalize()}: no other model has both a lower loss and a lower price than {', '.join(best)}."
+        for kind, prices in kinds.items()
+        if (best := unbeaten(bits, prices))
+    ]
+
+
+def picture_in_words(bits: Mapping[str, Sequence[float]], kinds: Mapping[str, Mapping[str, float]]) -> str:
+    """:func:`unbeaten` of every kind of price in one sentence; one seed is named, since it orders no losses."""
+    said = "; ".join(f"{kind}: {findings.joined(unbeaten(bits, prices)) or 'none'}" for kind, prices in kinds.items())
+    single = " (one seed)" if bits and max(map(len, bits.values())) == 1 else ""
+    return f"Not beaten in loss and price at once{single}, {said}."

@@ -9,6 +9,7 @@ from transnormer_lib.data import hub
 from transnormer_lib.data.tasks import task_definition
 from transnormer_lib.papers import tables
 from transnormer_lib.studies.bidirectional_lm.published import PUBLISHED
+from transnormer_lib.studies.common.findings import signed
 from transnormer_lib.studies.common.published import printed
 from transnormer_lib.studies.glue.average import COLUMNS, glue_average
 
@@ -90,10 +91,21 @@ def lead_without(row: str, other: str = "vanilla") -> dict[str, float]:
     }
 
 
+def weight_of_a_column(rows: Sequence[str]) -> str:
+    """For every row, its lead over softmax attention in the average, and without the column that adds most to it."""
+    said = []
+    for row in rows:
+        without = lead_without(row)
+        column = min(without, key=without.__getitem__)
+        whole = signed((score(row, "avg") or 0.0) - (score("vanilla", "avg") or 0.0), 2)
+        said.append(f"{PUBLISHED[row]} {whole}, without {heading(column)} {signed(without[column], 2)}")
+    return f"Lead in the average: {'; '.join(said)}."
+
+
 def spoken(by_row: Mapping[str, Mapping[str, float]], average: Mapping[str, float]) -> str:
     """What the figure of the leads shows, in words: by row, the points of every column and of the average."""
-    lines = {row: ", ".join(f"{name} {lead:+.2f}" for name, lead in by.items()) for row, by in by_row.items()}
-    return " ".join(f"{row}: {line}, average {average[row]:+.2f}." for row, line in lines.items())
+    lines = {row: ", ".join(f"{name} {signed(lead, 2)}" for name, lead in by.items()) for row, by in by_row.items()}
+    return " ".join(f"{row}: {line}, average {signed(average[row], 2)}." for row, line in lines.items())
 
 
 def examples(column: str) -> int:

@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
 import pandas as pd
+from torch import Tensor
 
 from transnormer_lib import attention
 from transnormer_lib.analysis import seeds
 from transnormer_lib.models.language_model import count_parameters
-from transnormer_lib.studies.common import row_losses
+from transnormer_lib.studies.common import findings, row_losses
 from transnormer_lib.studies.common.language_models import Floor, final_bits
 from transnormer_lib.studies.common.measured import Measured, by_row
 from transnormer_lib.studies.gradient_stability import measures, published
@@ -28,6 +30,7 @@ PAIRS = (("linear", "linear-unscaled"), ("norm-t2", "linear-unscaled"), ("norm-t
 # Those of Table 2: the row with the steadier gradients, and the other.
 _STEADIER = [(norm, other) for norm in ("norm-t1", "norm-t2") for other in ("linear", "vanilla")]
 _STEADIER.append(("vanilla", "linear"))
+_TOLD = 3  # pairs of which a caption says each
 
 
 def measure(parameters: Parameters, store: RunStore) -> list[Measured]:
@@ -187,6 +190,68 @@ def appeared(differences: pd.DataFrame) -> dict[str, Any]:
     return {"sign": signs[-1], "since": int(differences.step.iloc[-unbroken]) if signs[-1] else None}
 
 
+def orders_in_words(differences: Mapping[tuple[str, str], pd.DataFrame]) -> str:
+    """Which models are ahead at the end, by how much and since which waypoint; more than three pairs are counted."""
+    if all(frame.low.isna().all() for frame in differences.values()):
+        return "No interval exists, which takes two seeds and finished runs."
+    found = {pair: appeared(frame) for pair, frame in differences.items()}
+    if len(found) > _TOLD:
+        signs = [one["sign"] for one in found.values()]
+        return (
+            f"At the end, of {len(found)} pairs, the model named first is ahead in {signs.count(1)} and behind in "
+            f"{signs.count(-1)}; in {signs.count(0)} the interval includes zero."
+        )
+    lines = []
+    for (one, other), order in found.items():
+        bits = differences[one, other]["ahead by"].iloc[-1]
+        side = "ahead of" if order["sign"] > 0 else "behind"
+        by = f"{one} is {abs(bits):.3f} bits {side} {other} at the end, from step {order['since']} on"
+        lines.append(by if order["sign"] else f"{one} and {other} are not distinguishable at the end")
+    return f"{'; '.join(lines)}."
+
+
+def trace_in_words(norms: Mapping[str, Tensor], warmup: int, clip_norm: float) -> str:
+    """In which row the gradient's norm [T] varies least and most after the warm-up, and how often it is clipped."""
+    after = {row: norms_T[warmup:] for row, norms_T in norms.items() if bool(norms_T.isfinite().all())}
+    spread = {row: measures.relative_deviation(norms_T) for row, norms_T in after.items()}
+    if not spread:
+        return "Every run diverged."
+    least, most = (end(spread, key=spread.__getitem__) for end in (min, max))
+    told = f"After the warm-up the norm of {least} varies by {100 * spread[least]:.0f}% of its mean"
+    told += f", the least, that of {most} by {100 * spread[most]:.0f}%, the most" if most != least else ""
+    shares = [100 * float((norms_T > clip_norm).double().mean()) for norms_T in after.values()]
+    clipped = f"{min(shares):.0f}% to {max(shares):.0f}%" if len(shares) > 1 else f"{shares[0]:.0f}%"
+    return f"{told}." if not clip_norm else f"{told}; {clipped} of these steps are clipped."
+
+
+def steadiest(means: pd.DataFrame) -> str:
+    """Which rows are the steadiest, by how many definitions, and in Table 2; ``means`` as :func:`mean_deviations`."""
+    printed = published.deviations(list(means.columns))
+    wins = _wins(means)
+    if wins.empty:
+        return "Every row has a run that diverged, so none is the steadiest."
+    text = f"Steadiest, of {len(means)} definitions: {', '.join(f'{row} by {n}' for row, n in wins.items())}"
+    if printed:
+        text += f"; in Table 2 {findings.joined([row for row in printed if printed[row] == min(printed.values())])}"
+    return f"{text}."
+
+
+def _wins(means: pd.DataFrame) -> pd.Series:
+    """By how many definitions each row is the steadiest, most first; rows with a run that diverged are none."""
+    finite = means.loc[:, means.map(math.isfinite).all()]
+    return finite.idxmin(axis=1).value_counts() if finite.shape[1] else pd.Series(dtype=int)
+
+
+def layers_in_words(by_layer: pd.DataFrame) -> str:
+    """Which layers of which rows have the steadiest and the least steady gradient; ``by_layer``: layer_deviations."""
+    means = by_layer.groupby(["row", "layer"], sort=False).deviation.mean()
+    (steady, first), (unsteady, last) = means.idxmin(), means.idxmax()
+    return (
+        f"Steadiest: layer {first} of {steady}, {means.min():.2f}; least steady: layer {last} of {unsteady}, "
+        f"{means.max():.2f}."
+    )
+
+
 def conclusions(measured: Sequence[Measured], floor: Floor, means: pd.DataFrame, main: str) -> list[str]:
     """What the runs say about the loss and the gradients, in sentences.
 
@@ -208,7 +273,7 @@ def conclusions(measured: Sequence[Measured], floor: Floor, means: pd.DataFrame,
     finished = {row: seeds.mean(values) for row, values in bits.items() if math.isfinite(max(values))}
     if not finished:
         return [*lines, "Every row has a run that diverged, so none is the best or the steadiest."]
-    wins = means.idxmin(axis=1).value_counts()
+    wins = _wins(means)
     lines.append(
         f"The row of the lowest loss is {min(finished, key=lambda row: finished[row])}, the steadiest by '{main}' is "
         f"{means.loc[main].idxmin()}. Steadiest by how many of the {len(means)} readings: "
@@ -217,20 +282,62 @@ def conclusions(measured: Sequence[Measured], floor: Floor, means: pd.DataFrame,
     return lines
 
 
+@dataclass(frozen=True)
+class Slower:
+    """How much more time a norm takes than RMSNorm, in percent of it, and the 95% interval, NaN from one round."""
+
+    percent: float
+    low: float = math.nan
+    high: float = math.nan
+
+    @property
+    def shown(self) -> bool:
+        """Whether the interval excludes zero."""
+        return self.low > 0 or self.high < 0
+
+    def __str__(self) -> str:
+        return f"{abs(self.percent):.1f}% {'more' if self.percent > 0 else 'less'} time"
+
+
+def slower_than_rms(seconds: Mapping[str, Sequence[float]]) -> dict[str, Slower]:
+    """Each other norm's time against RMSNorm's; ``seconds`` per round, as ``analysis.norm_speed`` returns them."""
+    found, rms = {}, seconds["rms"]
+    base = sum(rms) / len(rms)
+    for norm, times in seconds.items():
+        if norm == "rms":
+            continue
+        percent = 100 * (sum(times) / len(times) / base - 1)
+        if len(rms) > 1:
+            paired = seeds.paired_difference(times, rms, higher_is_better=True)
+            found[norm] = Slower(percent, 100 * paired.low / base, 100 * paired.high / base)
+        else:
+            found[norm] = Slower(percent)
+    return found
+
+
+def speed_in_words(seconds: Mapping[str, Sequence[float]], alone: Mapping[str, Sequence[float]]) -> str:
+    """How NormAttention's time differs from that with RMSNorm, where a difference is shown, and RMSNorm's share."""
+    found = slower_than_rms(seconds)
+    told = [f"{findings.signed(one.percent, 1)}% with {NORMS[norm]}" for norm, one in found.items() if one.shown]
+    if others := [NORMS[norm] for norm, one in found.items() if not one.shown]:
+        told.append(f"no difference is shown with {' or with '.join(others)}")
+    share = f"RMSNorm alone takes {_share(seconds, alone):.1f}% of it"
+    return f"NormAttention's time against that with RMSNorm: {'; '.join(told)}. {share}."
+
+
+def _share(seconds: Mapping[str, Sequence[float]], alone: Mapping[str, Sequence[float]]) -> float:
+    return 100 * sum(alone["rms"]) / sum(seconds["rms"])
+
+
 def speed_conclusions(seconds: Mapping[str, Sequence[float]], alone: Mapping[str, Sequence[float]]) -> list[str]:
     """Each norm's time against RMSNorm's, in sentences; the arguments as ``analysis.norm_speed`` returns them."""
     lines = []
     for what, times in (("NormAttention", seconds), ("the norm alone", alone)):
-        base = sum(times["rms"]) / len(times["rms"])
-        for norm in [name for name in times if name != "rms"]:
-            longer = 100 * (sum(times[norm]) / len(times[norm]) / base - 1)
-            text = f"{what}, {NORMS[norm]}: {abs(longer):.1f}% {'more' if longer > 0 else 'less'} time than "
-            text += "with RMSNorm" if what == "NormAttention" else "RMSNorm"
-            if len(times["rms"]) > 1:
-                slower = seeds.paired_difference(times["rms"], times[norm], higher_is_better=False)
-                low, high = sorted(math.copysign(100 / base, longer) * end for end in (slower.low, slower.high))
+        for norm, one in slower_than_rms(times).items():
+            text = f"{what}, {NORMS[norm]}: {one} than {'with ' if what == 'NormAttention' else ''}RMSNorm"
+            if math.isfinite(one.low):
+                low, high = sorted(math.copysign(1, one.percent) * end for end in (one.low, one.high))
                 text += f" (95% interval {low:.1f}% to {high:.1f}%)".replace("-", "−")
-                text += "" if low > 0 else ": no difference is shown"
+                text += "" if one.shown else ": no difference is shown"
             lines.append(f"{text}.")
-    share = 100 * sum(alone["rms"]) / sum(seconds["rms"])
-    return [*lines, f"RMSNorm alone takes {share:.1f}% of NormAttention's time."]
+    return [*lines, f"RMSNorm alone takes {_share(seconds, alone):.1f}% of NormAttention's time."]

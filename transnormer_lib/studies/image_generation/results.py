@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from transnormer_lib.analysis.seeds import mean, spread
 from transnormer_lib.data.pixels import PixelSet
+from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.models.language_model import LanguageModel
 from transnormer_lib.models.pixel_generation import completed
+from transnormer_lib.studies.common import findings
 from transnormer_lib.studies.common.language_models import final_bits
 from transnormer_lib.studies.common.measured import Measured, by_row
 from transnormer_lib.studies.image_generation.judge import Judge, upper_half
@@ -239,4 +241,70 @@ def sampled(
     return {
         row: write(row, m.run.model(), first_values(pixels, shown, seed), size, seed, device)
         for row, m in _first_finished(measured).items()
+    }
+
+
+def losses_in_words(bits: Mapping[str, Sequence[float]], floor: tuple[str, float]) -> str:
+    """Which row has the lowest loss, and the runs that do not beat the strongest simple model, in sentences."""
+    lead = findings.lead(bits, what="loss", unit=" bits", digits=3)
+    return f"{lead} {findings.behind(bits, f'the {floor[0]}', floor[1], digits=3)}"
+
+
+def bits_in_words(bits: Mapping[str, Sequence[float]], floor: tuple[str, float]) -> str:
+    """The mean loss of every row beside the strongest simple model's, without an order."""
+    means = ", ".join(f"{row} {findings.number(mean(of), 3)}" for row, of in bits.items())
+    return f"Mean bits per dimension: {means}; the {floor[0]} {floor[1]:.3f}."
+
+
+def recognised(agreed: Mapping[str, Sequence[float]], references: Mapping[str, float], seeds: int) -> str:
+    """In which share of completions a judge sees the true digit, beside the share for other lower halves.
+
+    Shares are means over ``seeds`` runs of a row.
+    """
+    ours = findings.joined([f"{100 * mean(shares):.0f}% of {row}'s" for row, shares in agreed.items()])
+    others = ", ".join(f"{name} {100 * share:.0f}%" for name, share in references.items())
+    of = "one seed" if seeds == 1 else f"{seeds} seeds"
+    return f"A judge of real digits sees the true one in {ours or 'none'} ({of}); with the lower half {others}."
+
+
+# The kept claims that hold the shares: by claim, and side, what it is the share of.
+_COMPLETED = {
+    ("images-completions-keep-the-digit", "better"): "linear",
+    ("images-completions-linear-as-good-as-softmax", "worse"): "softmax",
+    ("images-completions-lsh-4-as-good-as-softmax", "better"): "lsh-4",
+}
+_REFERENCES = {
+    ("images-completions-keep-the-digit", "worse"): "black",
+    ("images-completions-add-nothing-false", "worse"): "none (a judge of upper halves)",
+}
+
+
+def kept_completions(found: Kept) -> str:
+    """:func:`recognised` from the kept claims; that nothing was judged where they hold no shares."""
+    sides = _measured(found)
+    agreed = {row: sides[side] for side, row in _COMPLETED.items() if side in sides}
+    references = {name: mean(sides[side]) for side, name in _REFERENCES.items() if side in sides}
+    if not agreed:
+        return "No judge has read them."
+    return recognised(agreed, references, len(next(iter(agreed.values()))))
+
+
+def kept_losses(found: Kept) -> str:
+    """:func:`bits_in_words` of linear and softmax attention from the kept claims."""
+    claim = next((c for c in found.claims if c["id"] == "images-linear-as-good-as-softmax"), None)
+    measured = claim["measured"] if claim else None
+    if not isinstance(measured, Mapping) or "floor" not in measured:
+        return "Their losses were not compared."
+    bits = {"linear": measured["better"], **measured.get("controls", {})}
+    return bits_in_words(bits, (str(measured["floor"]["name"]).removeprefix("the "), measured["floor"]["value"]))
+
+
+def _measured(found: Kept) -> dict[tuple[str, str], list[float]]:
+    """What kept claims measured on either side, one value per seed, by claim and side."""
+    return {
+        (claim["id"], side): claim["measured"][side]
+        for claim in found.claims
+        if isinstance(claim["measured"], Mapping)
+        for side in ("better", "worse")
+        if isinstance(claim["measured"].get(side), list)
     }

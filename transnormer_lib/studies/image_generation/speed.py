@@ -230,3 +230,23 @@ def attention_powers(model: LanguageModel, near: int = 512) -> dict[str, float]:
         way: math.log2(counted(one_pixel(name, 2 * near, again)) / counted(one_pixel(name, near, again)))
         for way, (name, again) in kinds.items()
     }
+
+
+def growth_in_words(times: Sequence[Timing]) -> str:
+    """How many times as long a pixel takes at the last position of a way as at its first, in a sentence."""
+    said = []
+    for way in dict.fromkeys(timing.way for timing in times):
+        by_position = step_seconds(times, way)
+        first, last = min(by_position), max(by_position)
+        said.append(f"{way} {median(by_position[last]) / median(by_position[first]):,.1f}")
+    return f"The last pixel over the first: {'; '.join(said)}."
+
+
+def leads_in_words(times: Sequence[Timing], lengths: Sequence[int]) -> str:
+    """How many times as many images linear attention writes as softmax with and without a cache, at both ends."""
+    ends = {n: leads(times, n) for n in (min(lengths), max(lengths))}
+    said = [
+        f"{way} " + ", ".join(f"{median(of[way]):,.0f} at {n:,} values" for n, of in ends.items() if way in of)
+        for way in (SOFTMAX, CACHED)
+    ]
+    return f"Linear attention's lead: over {'; over '.join(said)}."

@@ -66,3 +66,12 @@ def section_5_2() -> dict[str, Any]:
         "averages": all(table_6(row, "avg") > best_other for row in VARIANTS),
         "lead": {row: round(table_6(row, "avg") - best_other, 2) for row in VARIANTS},
     }
+
+
+def highest_averages() -> str:
+    """The averages of T1 and T2 with their ranks, and the best other method's, in a sentence."""
+    ranks = places_in_table_6()
+    ours = [f"{PUBLISHED[row]} {table_6(row, 'avg'):.2f} (rank {ranks[row]['avg']})" for row in VARIANTS]
+    others = {row: table_6(row, "avg") for row in PUBLISHED if row not in VARIANTS}
+    best = max(others, key=others.__getitem__)
+    return f"{' and '.join(ours)}; the best other method, {PUBLISHED[best]}, has {others[best]:.2f}."

@@ -85,6 +85,13 @@ def curves(measured: Sequence[Transcribed]) -> pd.DataFrame:
     )
 
 
+def fall(learning: pd.DataFrame) -> str:
+    """The mean error rate of each row at the first and the last validation; ``learning`` as :func:`curves` makes it."""
+    means = learning.groupby(["row", "step"], sort=False).error.mean()
+    said = [f"{row} {of.iloc[0]:.0f}% to {of.iloc[-1]:.0f}%" for row, of in means.groupby(level="row", sort=False)]
+    return f"From the first to the last validation: {', '.join(said)}."
+
+
 def missing(rows: Sequence[str], parameters: Parameters, scale: str) -> str:
     """Why a comparison of ``rows`` has no runs; "" where it has."""
     lacking = [row for row in rows if row not in parameters.rows]

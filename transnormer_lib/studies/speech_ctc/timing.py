@@ -4,7 +4,7 @@ An epoch reads each training recording once on average. All rows take the same n
 two epochs is that of two steps.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -80,6 +80,12 @@ def table(times: dict[int, dict[str, StepTimes]], base: str = "linear") -> list[
             line[f"{length} frames"] = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
         lines.append(line)
     return lines
+
+
+def over_base(ratios: Mapping[str, Sequence[float]], printed: Mapping[str, float], base: str = "linear") -> str:
+    """Every other row's median time over that of ``base``, and the printed ratio, in words."""
+    said = [f"{row} {median(of):.2f} (in print {printed[row]:.2f})" for row, of in ratios.items() if row != base]
+    return ", ".join(said)
 
 
 def _call(kind, row):  # type: ignore[no-untyped-def]

@@ -118,6 +118,17 @@ def measured_bubbles(cells: Sequence[Cell], scores: Mapping[str, float], length:
     ]
 
 
+def bubbles_in_words(panels: Mapping[str, Sequence[Bubble]], row: str) -> str:
+    """The places of a row by speed and by score, in every panel that has it."""
+    said = []
+    for points in panels.values():
+        for own in (point for point in points if point.row == row):
+            speed = 1 + sum(point.speed > own.speed for point in points)
+            score = 1 + sum(point.score > own.score for point in points)
+            said.append(f"{speed} and {score} of {len(points)}")
+    return f"Place of {row} by speed and score, panel by panel: {'; '.join(said) or 'it is in none'}."
+
+
 def bubbles(panels: Mapping[str, Sequence[Bubble]], *, xlabel: str, ylabels: Sequence[str]) -> Figure:
     """Figure 1: speed across, score upwards, memory as the circle's area; TransNormer blue and hatched.
 

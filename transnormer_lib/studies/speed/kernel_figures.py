@@ -103,6 +103,19 @@ def in_words(result: Mapping[str, Any]) -> str:
     return "This project's kernels, percent of the floor. " + "; ".join(shares) + "."
 
 
+def reached(result: Mapping[str, Any]) -> str:
+    """From which to which share of the floor's speed this project's kernels reach over the cases."""
+    timed = rows(result)
+    ours = timed[timed.contestant.str.startswith("transnormer") & (timed.status == "measured")]
+    if ours.empty:
+        return "This project's kernels were not timed."
+    low, high = ours.loc[ours.of_floor.idxmin()], ours.loc[ours.of_floor.idxmax()]
+    return (
+        f"This project's kernels reach {100 * low.of_floor:.0f}% ({low.case}) to {100 * high.of_floor:.0f}% "
+        f"({high.case}) of its speed."
+    )
+
+
 def _family(contestant: str) -> tuple[str, str, str]:
     for beginning, family in _FAMILIES.items():
         if contestant.startswith(beginning):

@@ -1,11 +1,13 @@
 """What Table 7 says by itself: ratios of its speeds, their growth, and the sentences of Section 5.3."""
 
+from collections import Counter
 from typing import Any
 
 from transnormer_lib.analysis import length_growth
 from transnormer_lib.analysis.arena_speed import PARTS, Part
 from transnormer_lib.choices import VARIANTS
 from transnormer_lib.papers import tables
+from transnormer_lib.studies.common.findings import joined
 from transnormer_lib.studies.common.published import printed
 from transnormer_lib.studies.lra.published import table_6
 
@@ -92,6 +94,17 @@ def slowest(row: str = "vanilla") -> tuple[int, int]:
     cells = [(n, part) for part in PARTS for n in LENGTHS if speed(row, n, part) is not None]
     found = [[ratio(other, row, n, part) for other in PUBLISHED if other != row] for n, part in cells]
     return sum(all(value is None or value > 1 for value in of_cell) for of_cell in found), len(cells)
+
+
+def fastest_in_words() -> str:
+    """In how many cells of Table 7 which rows are the fastest, and where the printed time grows most steeply."""
+    cells = [{row: value for row in PUBLISHED if (value := speed(row, n, part))} for part in PARTS for n in LENGTHS]
+    wins = Counter(row for of in cells for row, value in of.items() if value == max(of.values()))
+    fitted = {part: {row: fit.value for row in PUBLISHED if (fit := exponent(row, part))} for part in PARTS}
+    steepest = {part: max(of, key=of.__getitem__) for part, of in fitted.items()}
+    said = ", ".join(f"{PUBLISHED[row]} in {count}" for row, count in wins.most_common())
+    grows = joined([f"{PUBLISHED[row]} ({fitted[part][row]:.2f}) in {part}" for part, row in steepest.items()])
+    return f"Fastest, ties included, of {len(cells)} cells: {said}. Largest exponent: {grows}."
 
 
 def best_linear(table: str, column: str, row: str = "FLASH-quad") -> bool:

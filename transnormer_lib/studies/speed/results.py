@@ -270,6 +270,40 @@ def in_words(results: Results, length: int) -> str:
     return " ".join(said)
 
 
+def fastest(results: Results, row: str, length: int) -> str:
+    """The rank of ``row`` by the time of a step at a length, its speed over vanilla's, and the fastest row."""
+    said = []
+    for part in PARTS:
+        times = {other: results.medians(other, part).get(length) for other in results.rows()}
+        known = {other: time for other, time in times.items() if time is not None}
+        if row in known:
+            told = _place(known, row, f"in {part}")
+            said.append(told + (f", {known['vanilla'] / known[row]:.1f} times vanilla's speed" * ("vanilla" in known)))
+    return (
+        f"Place of {label(row)} at {length:,} tokens: {'; '.join(said)}." if said else f"No time at {length:,} tokens."
+    )
+
+
+def leanest(results: Results, row: str, length: int) -> str:
+    """The rank of ``row`` by its peak of memory at a length, and the row with the smallest."""
+    said = []
+    for part in PARTS:
+        peaks = {other: results.peaks(other, part).get(length) for other in results.rows()}
+        known = {other: float(peak) for other, peak in peaks.items() if peak is not None}
+        if row in known:
+            said.append(_place(known, row, f"in {part}"))
+    if not said:
+        return f"No peak at {length:,} tokens."
+    return f"Place of {label(row)} at {length:,} tokens, the smallest peak first: {'; '.join(said)}."
+
+
+def _place(known: Mapping[str, float], row: str, where: str) -> str:
+    """The place of a row by the lowest value, and the first row where that is another."""
+    best = min(known, key=known.__getitem__)
+    place = 1 + sum(value < known[row] for value in known.values())
+    return f"{place} of {len(known)} {where}" + (f" (first: {label(best)})" if place > 1 else "")
+
+
 def memory_in_words(results: Results) -> str:
     """Peak of memory of every row at the longest length at which it was measured, in a sentence per part."""
     said = []

@@ -124,3 +124,16 @@ def smaller(costs: Sequence[Cost], row: str) -> list[int]:
     """The lengths in common at which linear attention's peak is below the row's."""
     linear, other = (by_length(costs, name, "peak_bytes") for name in ("linear", row))
     return [length for length in in_common(costs, row) if linear[length] < other[length]]
+
+
+def beside_linear(costs: Sequence[Cost]) -> str:
+    """Every row's time and then memory over linear attention's, at the longest length measured, in a sentence."""
+    length = max(cost.length for cost in costs)
+    linear = at(costs, "linear", length)
+    others = [cost for cost in costs if cost.length == length and cost.row != "linear"]
+    if linear is None or not others:
+        return f"At {length:,} tokens nothing is measured beside linear attention."
+    said = [
+        f"{cost.row} {cost.median / linear.median:.1f} and {cost.peak_bytes / linear.peak_bytes:.1f}" for cost in others
+    ]
+    return f"Over linear attention's at {length:,} tokens: {'; '.join(said)}."
