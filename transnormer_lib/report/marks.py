@@ -9,31 +9,33 @@ everything else stays as it is to the last byte.
 """
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from html.parser import HTMLParser
+from typing import NamedTuple
 
 from markupsafe import Markup
 
 from transnormer_lib.report.terms import Term, terms
 from transnormer_lib.show.templating import render
 
-_VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())
+_VOID = frozenset(
+    ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
+)
 # Text in one of these elements or classes is prose …
-_PROSE = frozenset("blockquote caption dd figcaption li p".split())
+_PROSE = frozenset(("blockquote", "caption", "dd", "figcaption", "li", "p"))
 _PROSE_CLASSES = frozenset(("what", "tn-values", "tn-verdict"))
 # … unless it is also in one of these: what a reader acts on, what names something else, and what is no text.
-_CLOSED = frozenset(
-    "a button code dfn form h1 h2 h3 h4 h5 h6 head kbd label math nav pre samp script style summary svg textarea th".split()
-)
+_ACTED_ON = frozenset(("a", "button", "form", "label", "nav", "summary", "textarea"))
+_NAMES = frozenset(("dfn", "h1", "h2", "h3", "h4", "h5", "h6", "head", "th"))
+_CLOSED = _ACTED_ON | _NAMES | frozenset(("code", "kbd", "math", "pre", "samp", "script", "style", "svg"))
 _CLOSED_CLASSES = frozenset(("banner", "error", "provenance", "tn-locus"))
+_NONE: frozenset[str] = frozenset()
 _BADGE = "tn-verdict"
 _ON_THEIR_OWN = frozenset(("group", "thesis"))  # folds that are read without what stands around them
 _APOSTROPHES = "(?:'|’|&#39;|&#x27;)"
 
 
-@dataclass(frozen=True)
-class _Element:
+class _Element(NamedTuple):
     """An open element; ``places`` are the terms already marked in the parts that it belongs to, the innermost first."""
 
     tag: str
@@ -66,7 +68,8 @@ class _Marker(HTMLParser):
         before, end, after = "".join(self._pieces).rpartition("</main>")
         if not self.found or not end:
             return self._html
-        return f"{before}{render('report/templates/definitions.html.j2', terms=list(self.found.values()))}\n{end}{after}"
+        definitions = render("report/templates/definitions.html.j2", terms=list(self.found.values()))
+        return f"{before}{definitions}\n{end}{after}"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._copy(len(self.get_starttag_text() or ""))
@@ -75,15 +78,16 @@ class _Marker(HTMLParser):
         if tag in _VOID:
             return
         around = self._open[-1]
-        classes = frozenset((dict(attrs).get("class") or "").split())
+        named = next((value for name, value in attrs if name == "class"), None)
+        classes = frozenset(named.split()) if named else _NONE
         places = around.places
         if tag == "details":
             places = (set(),) if classes & _ON_THEIR_OWN else (set(), *places)
         self._open.append(
             _Element(
                 tag,
-                around.prose or tag in _PROSE or bool(classes & _PROSE_CLASSES),
-                around.closed or tag in _CLOSED or bool(classes & _CLOSED_CLASSES),
+                around.prose or tag in _PROSE or not classes.isdisjoint(_PROSE_CLASSES),
+                around.closed or tag in _CLOSED or not classes.isdisjoint(_CLOSED_CLASSES),
                 around.badge or _BADGE in classes,
                 places,
             )
@@ -151,7 +155,7 @@ def _vocabulary(badge: bool) -> tuple[dict[str, Term], re.Pattern[str]]:
             known[spelling] = known[spelling[0].upper() + spelling[1:]] = term
     longest = sorted(known, key=len, reverse=True)
     spelled = "|".join(re.escape(one).replace("'", _APOSTROPHES).replace(r"\ ", r"\s+") for one in longest)
-    return known, re.compile(rf"(?<![\w&#$/-])(?:{spelled})(?!\w|[./]\w)")
+    return known, re.compile(rf"(?<![\w&#$/-])(?:{spelled})(?!\w|[./-]\w)")
 
 
 def _plain(text: str) -> str:

@@ -26,13 +26,10 @@ _ORIGINAL = "Version 2.11 b159"  # of the font that the subset was made from
 _CAPITALS, _SMALL = range(0x391, 0x3AA), range(0x3B1, 0x3CA)  # Greek
 _ITALIC = (range(0x1D434, 0x1D468), range(0x210E, 0x210F), range(0x1D6E2, 0x1D71C))  # Latin, its h, Greek
 _BOLD = (range(0x1D400, 0x1D434), range(0x1D7CE, 0x1D7D8), range(0x1D6AB, 0x1D6AC), range(0x1D6BA, 0x1D6BB))
-_SIGNS = (
-    "\xa0¬¯±·×ϑϕϖϰϱϵˆ˜‖…′″‾⁡⁢⁣\u0302\u0303\u0304\u20d7"
-    "ℝℕℤℒ𝔼←→↔⇒⇔↦∀∃∂∅∇∈∉∋∏∑−∓∘∙√∝∞∣∥∧∨∩∪∫∼≃≈≠≡≤≥≪≫⊂⊆⊕⊗⊙⊤⊥⋅⋯⋮⋱⌈⌉⌊⌋⏞⏟⟨⟩"
-)
-CHARACTERS = frozenset(_SIGNS) | {
-    chr(code) for codes in (range(0x20, 0x7F), _CAPITALS, _SMALL, *_ITALIC, *_BOLD) for code in codes
-}
+_SIGNS = "\xa0¬¯±·×ϑϕϖϰϱϵˆ˜‖…′″‾⁡⁢⁣\u0302\u0303\u0304\u20d7ℝℕℤℒ𝔼←→↔⇒⇔↦∀∃∂∅∇∈∉∋∏∑−∓∘∙√∝∞∣∥∧∨∩∪∫∼≃≈≠≡≤≥≪≫⊂⊆⊕⊗⊙⊤⊥⋅⋯⋮⋱⌈⌉⌊⌋⏞⏟⟨⟩"
+_RANGES = (range(0x20, 0x7F), _CAPITALS, _SMALL, *_ITALIC, *_BOLD)
+_UNASSIGNED = frozenset("\u03a2\U0001d455")  # gaps in these ranges
+CHARACTERS = frozenset(_SIGNS) | {chr(code) for codes in _RANGES for code in codes} - _UNASSIGNED
 
 
 def with_font(html: str) -> str:

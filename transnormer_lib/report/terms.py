@@ -15,13 +15,14 @@ from transnormer_lib.papers.records import Record, build, read_list
 
 FILE = Path(__file__).parent / "terms.yaml"
 _Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
+_Spelling = Annotated[str, Field(pattern=r"^\S+( \S+)*$", max_length=28)]  # a mark is not broken between lines
 
 
 class Term(Record):
     """One term."""
 
-    term: _Text
-    also: list[_Text] = []  # noqa: RUF012  pydantic copies the default
+    term: _Spelling
+    also: list[_Spelling] = []  # noqa: RUF012  pydantic copies the default
     means: Annotated[str, Field(pattern=r"^\S.*\.$", max_length=300)]  # one or two plain sentences
     source: _Text | None = None  # "Section 3.1"
     see: Annotated[str, Field(pattern=r"^\d{2}_\w+\.html#[a-z0-9-]+$")] | None = None

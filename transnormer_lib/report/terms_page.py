@@ -1,4 +1,4 @@
-"""The glossary, ``terms.html``: every term of ``terms.yaml`` by subject, with the part of a notebook that explains it."""
+"""The glossary, ``terms.html``: every term of ``terms.yaml`` by subject, with where it is explained."""
 
 from pathlib import Path
 
