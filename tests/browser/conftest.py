@@ -42,7 +42,10 @@ def visit(browser: Any) -> Iterator[Open]:
         path: Path, width: int = 1440, scheme: str = "light", fragment: str = "", scripts: bool = True
     ) -> Visit:
         context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=scripts
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,
+            java_script_enabled=scripts,
+            has_touch=width < 500,
         )
         contexts.append(context)
         found = Visit(context.new_page())

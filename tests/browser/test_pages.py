@@ -10,7 +10,7 @@ from browser_factory import CHECKOUT, REPORT, Open
 
 pytestmark = pytest.mark.browser
 
-NAMES = [*sorted(path.stem for path in (CHECKOUT / "notebooks").glob("*.ipynb")), "index", "found", "ledger"]
+NAMES = [*sorted(path.stem for path in (CHECKOUT / "notebooks").glob("*.ipynb")), "index", "found", "ledger", "terms"]
 WIDTHS = (390, 820, 1440)
 TALLEST = 12_000  # pixels of a page on a desktop before anything is unfolded
 ON_PAPER = {"width": 718, "height": 1047}  # A4 in CSS pixels, inside margins of a centimetre

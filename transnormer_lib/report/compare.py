@@ -121,6 +121,7 @@ def compare(project: Project, sides: Sequence[str]) -> int:
     path.parent.mkdir(exist_ok=True)
     page = html_page(
         "compare.html.j2",
+        marks=False,  # the glossary is beside a preset's pages
         digest=content_digest(list(sides), alone, same, [vars(change) for change in found]),
         page_title=f"TransNormer companion: {sides[0]} and {sides[1]}",
         sides=sides,

@@ -42,6 +42,7 @@ from transnormer_lib.report.pages import (
     is_current,
     size_text,
 )
+from transnormer_lib.report.terms_page import write_terms_page
 
 # Shown on the scoreboard even if zero.
 _ALWAYS = ("refuted", "not reproduced", "not run")
@@ -112,6 +113,7 @@ def build_report(
             failed.append(Failed(notebook.name, str(fault)))
     write_ledger_page(report_dir, claims, ledger, answers, above)
     write_found_page(report_dir, answers, above)
+    write_terms_page(report_dir)
     _write_index(report_dir, scale, description, notebooks, runs, claims, ledger, failed, above, answers, unfinished)
     build_overview(root, None)
     return Summary(report_dir / "index.html", answers, counts(ledger.claims), failed)
@@ -142,7 +144,12 @@ def build_overview(root: Path, mistake: str | None) -> Path:
         )
     path = project.root / "reports" / "index.html"
     page = html_page(
-        "overview.html.j2", digest=None, page_title="TransNormer companion", presets=presets, mistake=mistake
+        "overview.html.j2",
+        marks=False,  # the glossary is beside a preset's pages
+        digest=None,
+        page_title="TransNormer companion",
+        presets=presets,
+        mistake=mistake,
     )
     write_if_changed(path, page)
     return path

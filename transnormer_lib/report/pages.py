@@ -15,10 +15,13 @@ from transnormer_lib.ledger.claims import Claim
 from transnormer_lib.ledger.judging import Ledger
 from transnormer_lib.ledger.values import shown
 from transnormer_lib.ledger.verdicts import VERDICTS, Judgement
+from transnormer_lib.report.marks import marked
+from transnormer_lib.report.math_font import with_font
 from transnormer_lib.show import cards
 from transnormer_lib.show.evidence import runs_text
 from transnormer_lib.show.templating import css, render
 
+_MADE_OF = (".py", ".j2", ".css", ".js", ".yaml", ".woff2")
 _DIGEST = re.compile(r'<meta name="companion-digest" content="([0-9a-f]+)">')
 
 
@@ -26,13 +29,15 @@ class PageError(ValueError):
     """A page cannot be made; the message says why."""
 
 
-def html_page(template: str, script: str | None = None, **context: Any) -> str:
+def html_page(template: str, script: str | None = None, *, marks: bool = True, **context: Any) -> str:
     """A page from its template. Raises PageError if it would load anything from outside itself.
 
-    ``script`` is a file of the templates that the page runs, the only one that it may.
+    ``script`` is a file of the templates that the page runs, the only one that it may. ``marks``: whether the page's
+    terms are marked, which lead to the glossary beside it.
     """
     element = Markup(f"<script>\n{css(f'report/templates/{script}')}\n</script>") if script else Markup("")
-    html = str(render(f"report/templates/{template}", script=element, **context)) + "\n"
+    html = with_font(str(render(f"report/templates/{template}", script=element, **context)) + "\n")
+    html = marked(html) if marks else html
     outside = outside_resources(html.replace(element, "", 1) if element else html)
     if outside:
         raise PageError(f"the page would load {outside[0]}; a page of the report must be complete in itself")
@@ -87,7 +92,7 @@ def renderer_digest() -> str:
     """Digest of the code and templates that make pages, so that an edit of them renders every page again."""
     digest = hashlib.sha256()
     for folder in (Path(__file__).parent, Path(cards.__file__).parent):
-        for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".j2", ".css", ".js")):
+        for path in sorted(path for path in folder.rglob("*") if path.suffix in _MADE_OF):
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
