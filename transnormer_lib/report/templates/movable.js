@@ -25,6 +25,11 @@ const movable = (() => {
   };
 
   // Controls: a native range or list below its name; a range says its value in words.
+  let controls = 0;
+  const field = (name, control, ...more) => {
+    control.id = `move-${++controls}`;
+    return group("tn-field", html("label", { for: control.id }, name), ...more, control);
+  };
   const range = (name, [low, high, step], start, say, changed) => {
     const input = html("input", { type: "range", min: low, max: high, step, value: start });
     const said = html("span", { class: "tn-set", "aria-hidden": "true" });
@@ -34,7 +39,7 @@ const movable = (() => {
     };
     input.addEventListener("input", () => { speak(); changed(); });
     speak();
-    return { node: group("tn-field", html("label", {}, name, input), said), get value() { return Number(input.value); } };
+    return { node: field(name, input, said), get value() { return Number(input.value); } };
   };
   const choice = (name, texts, start, changed) => {
     const select = html("select");
@@ -44,7 +49,7 @@ const movable = (() => {
     };
     fill(texts, start);
     select.addEventListener("change", changed);
-    return { node: group("tn-field", html("label", {}, name, select)), fill, get value() { return Number(select.value); } };
+    return { node: field(name, select), fill, get value() { return Number(select.value); } };
   };
 
   // A panel is an SVG as wide as its place, painted again when that changes. ``paint`` gives its label and its nodes.
