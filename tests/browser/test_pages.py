@@ -89,13 +89,13 @@ def test_without_scripts_the_same_words_can_be_read(path: Path, visit: Open) -> 
     with_scripts, without = (visit(path, scripts=scripts).page for scripts in (True, False))
     # Without scripts nothing can be evaluated; the browser still lays the page out and says what is visible.
     seen = re.findall(r"\w{4,}", without.inner_text("main"))
-    assert set(words(with_scripts)) - set(seen) <= {"Show", "code", "Search", "Filter", "Copy"} | _filters(with_scripts)
+    assert set(words(with_scripts)) - set(seen) <= {"Show", "code", "Search", "Filter", "Copy"} | _made(with_scripts)
 
 
-def _filters(page: Any) -> set[str]:
-    return {
-        word for form in page.query_selector_all("form.filter") for word in re.findall(r"\w{4,}", form.inner_text())
-    }
+def _made(page: Any) -> set[str]:
+    """Words of what scripts make: filters, and figures that can be moved."""
+    found = page.query_selector_all("form.filter, .tn-moves")
+    return {word for one in found for word in re.findall(r"\w{4,}", one.inner_text())}
 
 
 @pytest.mark.parametrize("unfolded", [False, True], ids=["as it opens", "all unfolded"])

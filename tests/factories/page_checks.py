@@ -27,7 +27,8 @@ class Page(HTMLParser):
         self.stops: list[dict[str, str | None]] = []  # elements that only the keyboard's focus scrolls
         self.filters: dict[str, set[str]] = {}
         self.styles = ""
-        self.scripts = ""
+        self.scripts: list[str] = []
+        self.movable: set[str] = set()  # kinds of the figures that a visitor can move
         self._select = ""
         self._open: list[str] = []
         self.feed(path.read_text(encoding="utf-8"))
@@ -35,6 +36,8 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
         self.tags.append(tag)
+        if tag == "script":
+            self.scripts.append("")
         self._note(tag, values)
         if values.get("id"):
             self.ids.append(str(values["id"]))
@@ -49,6 +52,8 @@ class Page(HTMLParser):
             self._open.append(tag)
 
     def _note(self, tag: str, values: dict[str, str | None]) -> None:
+        if tag == "figure" and values.get("data-movable"):
+            self.movable.add(str(values["data-movable"]))
         if tag == "body":
             self.kind = values.get("class") or ""
         if re.fullmatch("h[1-6]", tag):
@@ -73,7 +78,7 @@ class Page(HTMLParser):
             self._css(data)
             self.styles += data
         elif self._open and self._open[-1] == "script":
-            self.scripts += data
+            self.scripts[-1] += data
         elif not {"style", "script", "option"} & set(self._open):
             self.text += data
 
@@ -84,13 +89,15 @@ class Page(HTMLParser):
 def check_page(path: Path, scripts: int = 0) -> Page:
     """Assert what every page must satisfy; a notebook's page runs one script, another as many as ``scripts``.
 
-    It loads nothing and runs no other script, its anchors are unique and its links lead somewhere, its headings are in
-    order, what scrolls can be reached and has a name, and it is small.
+    Figures that can be moved need one script that all share and one for each kind. A page loads nothing and runs no
+    other script, its anchors are unique and its links lead somewhere, its headings are in order, what scrolls can be
+    reached and has a name, and it is small.
     """
     page = Page(path)
     assert [address for address in page.fetched if not address.startswith(("data:", "#"))] == []
-    assert page.tags.count("script") == (1 if page.kind == "page" else scripts)
-    assert not page.scripts or page.scripts.strip() in OWN_SCRIPTS
+    for_moving = 1 + len(page.movable) if page.movable else 0
+    assert page.tags.count("script") == (1 if page.kind == "page" else scripts) + for_moving
+    assert {script.strip() for script in page.scripts} <= OWN_SCRIPTS
     assert not {"link", "iframe", "object", "embed"} & set(page.tags)
     assert len(page.ids) == len(set(page.ids)), sorted(i for i in page.ids if page.ids.count(i) > 1)
     assert page.headings.count(1) == 1
@@ -102,7 +109,7 @@ def check_page(path: Path, scripts: int = 0) -> Page:
         assert stop.get("tabindex") == "0", stop
         assert stop.get("role"), stop
         assert stop.get("aria-label"), stop
-    assert len(page.styles) + len(page.scripts) <= LARGEST_FRAME
+    assert len(page.styles) + sum(map(len, page.scripts)) <= LARGEST_FRAME
     assert path.stat().st_size <= LARGEST_PAGE
     for link in page.links:
         _check_link(path, page, link)

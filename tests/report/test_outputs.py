@@ -14,6 +14,7 @@ from transnormer_lib.report.outputs import (
     shortened,
     table_region,
 )
+from transnormer_lib.show.movable import Movable
 from transnormer_lib.show.tables import table_html
 from transnormer_lib.show.templating import output_styles, render
 
@@ -22,9 +23,11 @@ def table(rows: int, **options: Any) -> str:
     return str(table_html([{"name": f"row {n}", "value": n} for n in range(rows)], caption="Rows $x$.", **options))
 
 
-def figure(caption: str = "It grows. Slowly.", alt: str = "A line.", aside: bool = False) -> str:
+def figure(
+    caption: str = "It grows. Slowly.", alt: str = "A line.", aside: bool = False, moves: Movable | None = None
+) -> str:
     fields = {"name": "a-line", "alt": alt, "caption": caption, "size": (640, 400), "source": "AA", "values": ""}
-    return str(render("show/templates/figure.html.j2", aside=aside, **fields))
+    return str(render("show/templates/figure.html.j2", aside=aside, moves=moves, **fields))
 
 
 def cell(outputs: str, name: str) -> str:
@@ -37,8 +40,9 @@ def test_figures_and_tables_are_numbered_in_order_with_the_notebook_and_lead_to_
     assert re.findall(r'href="#(code-\w+)"', html) == ["code-one", "code-two"]
 
 
-def test_what_stands_aside_is_folded_and_whole() -> None:
-    html = finished(cell(figure(aside=True) + table(2, aside=True), "one"), 9)
+@pytest.mark.parametrize("moves", [None, Movable("cost", {"label": "a > b"})], ids=["still", "movable"])
+def test_what_stands_aside_is_folded_and_whole(moves: Movable | None) -> None:
+    html = finished(cell(figure(aside=True, moves=moves) + table(2, aside=True), "one"), 9)
     assert "<summary>Figure 9.1. It grows.</summary>" in html
     assert html.count('<details class="fold"') == html.count("</details>") == 2
     assert "Slowly." in html

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 import nbformat
 import pytest
 import yaml
+from markupsafe import escape
 from page_checks import Page, check_page
 from report_factory import ABSENT, CLAIMS, HOSTILE, MEASURED, TABLE, THEORY, claim, fail, make_report, write_record
 
@@ -66,6 +67,17 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_report(root, outputs)
     build(root)
     return root
+
+
+def test_only_a_page_with_a_figure_that_moves_runs_the_script_of_its_kind(tmp_path: Path) -> None:
+    moving = "<figure id='fig-a' class='tn-figure'{}><img alt='a' src='data:,'><figcaption>A</figcaption></figure>"
+    data = escape(json.dumps({"label": HOSTILE}))
+    make_report(tmp_path, [display(html=moving.format(f' data-movable="cost" data-values="{data}"'))])
+    build(tmp_path)
+    page = check_page(page_of(tmp_path))
+    assert [script.strip().splitlines()[1][:7] for script in page.scripts] == ["// A no", "// What", "// Cost"]
+    assert [code for code in page.scripts if "alert" in code] == []
+    assert check_page(page_of(tmp_path, ABSENT)).tags.count("script") == 1
 
 
 @pytest.mark.parametrize("name", [THEORY, TABLE, ABSENT])

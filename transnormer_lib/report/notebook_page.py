@@ -5,6 +5,7 @@ nbconvert is imported only when something that the page shows has changed.
 
 import copy
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from transnormer_lib.report.render import NotebookHtml
 
 _SHOWN_FAILURES = 3  # the others unfold
+_MOVABLE = re.compile(r'<figure [^>]* data-movable="(\w+)"')  # the kind of a figure that a visitor can move
 
 Neighbours = tuple[Notebook | None, Notebook | None]
 
@@ -129,9 +131,12 @@ def _page(frame: Mapping[str, Any], rendered: "NotebookHtml", claims: Sequence[C
     without_place = {claim.id for claim in claims}.difference(rendered.claims)
     rows = claim_rows(claims, ledger, ledger.judgements, here=frame["notebook"], anchored=without_place)
     failed = [row for row in rows if row["verdict"] in FAILURES][:_SHOWN_FAILURES]
+    kinds = sorted(set(_MOVABLE.findall(rendered.body)))
     return html_page(
         "page.html.j2",
         "page.js",
+        *(["movable.js"] if kinds else []),
+        *(f"movable_{kind}.js" for kind in kinds),
         **frame,
         rendered=rendered,
         counts=counts(rows),

@@ -27,7 +27,7 @@ _CELL_OR_CAPTION = re.compile(
     r'<div class="outputs" data-code="(?P<code>[\w-]+)">|<caption>|<figcaption>(?P<figure>.*?)</figcaption>', re.DOTALL
 )
 _FIGURE_ASIDE = re.compile(
-    r'<figure class="tn-figure" id="[\w-]+" data-aside>.*?<figcaption>(.*?)</figcaption></figure>', re.DOTALL
+    r'<figure class="tn-figure" id="[\w-]+" data-aside[^>]*>.*?<figcaption>(.*?)</figcaption></figure>', re.DOTALL
 )
 _BARE_IMAGE = re.compile(r"<img (?![^>]*\balt=)")
 _ENTRY = re.compile(

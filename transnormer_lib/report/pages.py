@@ -29,16 +29,20 @@ class PageError(ValueError):
     """A page cannot be made; the message says why."""
 
 
-def html_page(template: str, script: str | None = None, *, marks: bool = True, **context: Any) -> str:
+def html_page(template: str, *scripts: str, marks: bool = True, **context: Any) -> str:
     """A page from its template. Raises PageError if it would load anything from outside itself.
 
-    ``script`` is a file of the templates that the page runs, the only one that it may. ``marks``: whether the page's
-    terms are marked, which lead to the glossary beside it.
+    ``scripts`` are the files of the templates that the page runs, the only ones that it may. ``marks``: whether the
+    page's terms are marked, which lead to the glossary beside it.
     """
-    element = Markup(f"<script>\n{css(f'report/templates/{script}')}\n</script>") if script else Markup("")
-    html = with_font(str(render(f"report/templates/{template}", script=element, **context)) + "\n")
+    elements = [Markup(f"<script>\n{css(f'report/templates/{script}')}\n</script>") for script in scripts]
+    html = str(render(f"report/templates/{template}", script=Markup("\n").join(elements), **context)) + "\n"
+    html = with_font(html)
     html = marked(html) if marks else html
-    outside = outside_resources(html.replace(element, "", 1) if element else html)
+    rest = html
+    for element in elements:
+        rest = rest.replace(element, "", 1)
+    outside = outside_resources(rest)
     if outside:
         raise PageError(f"the page would load {outside[0]}; a page of the report must be complete in itself")
     return html

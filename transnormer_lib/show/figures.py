@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from markupsafe import Markup
 
 from transnormer_lib.show import values
+from transnormer_lib.show.movable import Movable
 from transnormer_lib.show.templating import output_styles, render
 
 if TYPE_CHECKING:
@@ -160,22 +161,35 @@ class Shown(NamedTuple):
     svg: str
 
 
-def show(fig: "Figure", *, caption: str, alt: str, name: str, aside: bool = False) -> None:
+def look(name: str) -> dict[str, Any]:
+    """The style of a mechanism for a page's script: label, colour in light and dark mode, marker, dashes in pixels."""
+    style = STYLE[name]
+    dark = _DARK.get(style.colour.lower(), style.colour)
+    dashes = [round(_RC["lines.linewidth"] * length, 1) for length in style.dashes or ()]
+    return {"label": style.label, "colour": [style.colour, dark], "marker": style.marker, "dashes": dashes}
+
+
+def show(
+    fig: "Figure", *, caption: str, alt: str, name: str, aside: bool = False, moves: Movable | None = None
+) -> None:
     """Display ``fig`` with its caption and text alternative under the anchor ``fig-NAME``, and close it.
 
     ``caption`` says what the figure shows, ``alt`` what a reader who cannot see it needs to know. The caption ends with
-    a link to the values that are drawn. A page folds a figure that stands ``aside``. Raises ValueError if a text is
-    empty or ``name`` is not lower-case words joined by hyphens.
+    a link to the values that are drawn. A page folds a figure that stands ``aside``, and lets its visitors change one
+    that ``moves``; its caption must be right for both. Raises ValueError if a text is empty or ``name`` is not
+    lower-case words joined by hyphens.
     """
     from IPython.display import display
     from matplotlib import pyplot as plt
 
-    html = output_styles() + element(fig, caption=caption, alt=alt, name=name, aside=aside).html
+    html = output_styles() + element(fig, caption=caption, alt=alt, name=name, aside=aside, moves=moves).html
     plt.close(fig)  # otherwise the inline backend shows it a second time
     display({"text/html": html, "text/plain": f"Figure {name}: {caption}"}, raw=True)
 
 
-def element(fig: "Figure", *, caption: str, alt: str, name: str, aside: bool = False) -> Shown:
+def element(
+    fig: "Figure", *, caption: str, alt: str, name: str, aside: bool = False, moves: Movable | None = None
+) -> Shown:
     """The figure as HTML, not displayed; see :func:`show`."""
     for argument, value in (("caption", caption), ("alt", alt)):
         if not value.strip():
@@ -184,7 +198,8 @@ def element(fig: "Figure", *, caption: str, alt: str, name: str, aside: bool = F
         raise ValueError(f"name={name!r}: must be lower-case words joined by hyphens")
     svg = adaptive_svg(fig)
     source = base64.b64encode(svg.encode()).decode("ascii")
-    fields = {"name": name, "alt": alt, "caption": caption, "size": _pixels(svg), "source": source, "aside": aside}
+    fields: dict[str, Any] = {"name": name, "alt": alt, "caption": caption, "size": _pixels(svg), "source": source}
+    fields |= {"aside": aside, "moves": moves}
     return Shown(render("show/templates/figure.html.j2", values=values.link(fig, name), **fields), svg)
 
 

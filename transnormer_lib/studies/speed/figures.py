@@ -65,7 +65,7 @@ def printed(seconds: Mapping[str, Mapping[int, float]], lengths: Sequence[int]) 
 
 def by_length(panels: Mapping[str, Sequence[Line]], *, ylabel: str) -> Figure:
     """A panel per title, both axes logarithmic. Above a last point, a cross means no memory beyond, a bar too slow."""
-    figure, axes = plt.subplots(1, len(panels), figsize=(6.8, 5.2), sharey=True, layout="constrained", squeeze=False)
+    figure, axes = plt.subplots(1, len(panels), figsize=(6.8, 4.7), sharey=True, layout="constrained", squeeze=False)
     rows: dict[str, Any] = {}
     for panel, (title, lines) in zip(axes[0], panels.items(), strict=True):
         for line in lines:
@@ -73,7 +73,7 @@ def by_length(panels: Mapping[str, Sequence[Line]], *, ylabel: str) -> Figure:
                 rows.setdefault(line.row, _draw(panel, line))
         lengths = sorted({n for line in lines for n in line.values})
         panel.set(xscale="log", yscale="log", title=title, xlabel="tokens")
-        panel.set_xticks(lengths, [_short(n) for n in lengths], rotation=60 if len(lengths) > 6 else 0)
+        panel.set_xticks(lengths, [short(n) for n in lengths], rotation=60 if len(lengths) > 6 else 0)
         panel.minorticks_off()
     axes[0][0].set_ylabel(ylabel)
     axes[0][0].yaxis.set_major_formatter("{x:g}")
@@ -95,7 +95,8 @@ def _draw(axes: Axes, line: Line) -> Any:
     return drawn
 
 
-def _short(length: int) -> str:
+def short(length: int) -> str:
+    """A length at an axis."""
     return f"{length // 1024}K" if length % 1024 == 0 else str(length)
 
 
@@ -134,7 +135,7 @@ def bubbles(panels: Mapping[str, Sequence[Bubble]], *, xlabel: str, ylabels: Seq
 
     ``ylabels`` name the score of each panel.
     """
-    figure, axes = plt.subplots(len(panels), 1, figsize=(6.8, 4.1 * len(panels)), layout="constrained", squeeze=False)
+    figure, axes = plt.subplots(len(panels), 1, figsize=(6.8, 3.7 * len(panels)), layout="constrained", squeeze=False)
     for panel, (title, points), ylabel in zip(axes[:, 0], panels.items(), ylabels, strict=True):
         known = [point.memory for point in points if point.memory is not None]
         for point in points:

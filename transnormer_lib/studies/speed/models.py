@@ -15,7 +15,7 @@ from transnormer_lib.models.flops import forward_flops
 from transnormer_lib.models.language_model import LanguageModel, build_model
 from transnormer_lib.studies.lra import runs as arena
 from transnormer_lib.studies.speed.published import PUBLISHED
-from transnormer_lib.studies.speed.runs import TASK, Parameters, recipe
+from transnormer_lib.studies.speed.runs import TASK, WIDTH, Parameters, recipe
 
 # Softmax attention as PyTorch code of 2022 computes it: the matrix [N, N] is made, and kept for the backward pass.
 STORED = "vanilla-stored"
@@ -52,9 +52,9 @@ def label(row: str) -> str:
     return f"{model_of(row)} (plain PyTorch)" if row in PLAIN else row
 
 
-def model(row: str, length: int) -> ClassifierConfig:
+def model(row: str, length: int, width: int = WIDTH) -> ClassifierConfig:
     """The classifier of a row for ``length`` tokens, which sizes its positions and Linformer's projections."""
-    run = arena.run(TASK, "vanilla" if row == STORED else model_of(row), 0, recipe(length))
+    run = arena.run(TASK, "vanilla" if row == STORED else model_of(row), 0, recipe(length, width))
     encoder = run.model
     if impl := "reference" if row == STORED else "chunked" if row in PLAIN else "":
         options = {name: {**encoder.attention_options.get(name, {}), "impl": impl} for name in encoder.attention}

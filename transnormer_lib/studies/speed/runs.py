@@ -7,11 +7,14 @@ from transnormer_lib.analysis.arena_speed import Schedule, Work
 from transnormer_lib.analysis.forked_steps import Limits
 from transnormer_lib.checks import check_count, check_not_negative
 from transnormer_lib.studies.common.parameters import Prefix
+from transnormer_lib.studies.lra import recipes
 from transnormer_lib.studies.lra import runs as arena
 from transnormer_lib.studies.speed.published import LENGTHS
 from transnormer_lib.training.config import RunConfig
 
 TASK = "text"  # the models have the recipe's setting of this task, but for the length
+_PAPER = recipes.RECIPES["paper"][TASK]
+WIDTH, BLOCK = _PAPER.dim, _PAPER.block_size
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,10 @@ def runs(parameters: Parameters) -> list[RunConfig]:
     return arena.runs(parameters.scores)
 
 
-def recipe(length: int) -> arena.Parameters:
-    """The recipe of Table 6, at another length."""
-    return arena.recipe_parameters("paper", {TASK: {"length": length}})
+def recipe(length: int, width: int = WIDTH) -> arena.Parameters:
+    """The recipe of Table 6 at another length, and at another width, with its FFN or GLU in proportion."""
+    sizes = {"dim": width, "ffn": _PAPER.ffn * width // WIDTH, "glu": round(_PAPER.glu * width / WIDTH)}
+    return arena.recipe_parameters("paper", {TASK: {"length": length, **sizes}})
 
 
 def work(parameters: Parameters) -> Work:
