@@ -1,6 +1,7 @@
 """Figures: the same bytes for the same drawing, a caption and a text alternative, colours that turn in dark mode."""
 
 import base64
+import io
 import re
 import subprocess
 import sys
@@ -209,3 +210,18 @@ def test_the_theme_is_seaborns_ticks_on_paper_with_our_own_settings() -> None:
         theirs = dict(plt.rcParams)
     # The colours are set apart from seaborn, whose own cycle takes names of colours.
     assert {name for name in ours if ours[name] != theirs[name]} <= {"image.cmap", "axes.prop_cycle"}
+
+
+def test_the_drawing_keeps_its_numbers_to_a_hundredth_of_a_point_and_those_below_one_as_they_are() -> None:
+    axes = plt.subplots()[1]
+    axes.plot([0.1, 2.0, 3.3], [1e-3, 1e2, 7.7], marker="o", label="α₁")
+    axes.set(yscale="log", title="1.23456 scale(0.015625)")
+    axes.legend()
+    text = io.StringIO()
+    axes.figure.savefig(text, format="svg")
+    number = re.compile(r"(?<![\d.])-?\d*\.\d+")
+    body = re.sub(r"<!--.*?-->", "", text.getvalue().partition("<defs>")[2], flags=re.DOTALL)
+    before, after = ([float(x) for x in number.findall(one)] for one in (body, figures._compact(body)))
+    assert len(before) == len(after) > 50
+    assert all(abs(a - b) <= (0.01 if abs(a) >= 1 else 0.0) for a, b in zip(before, after, strict=True))
+    assert len(figures._compact(body)) < 0.9 * len(body)
