@@ -1,10 +1,12 @@
 # make report [PRESET=quick|night|gpu|paper] [ONLY=03] [CORES=2]   run the notebooks, publish reports/PRESET/index.html
 # make test                                                        the tests, ten minutes on two cores
 # make test-slow                                                   the others: whole processes, kills, exhaustive grids
+# make chaos                                                       faults on purpose, all of them: an hour or two
 # make oracles                                                     our mechanisms against other people's code (installs it)
 # make test-browser                                                the pages in a real browser (needs Chromium and a report)
 # make lab                                                         open the notebooks in JupyterLab
 # make readme                                                      write README's answers from the quick report
+# make publish                                                     copy the quick report to reports/published, to commit it
 # make docs                                                        the library's reference, docs/api/index.html
 # make check                                                       lint, format and types
 # make clean                                                       remove .venv and caches; runs/ and reports/ stay
@@ -40,7 +42,7 @@ LAB_SAVES := --ContentsManager.pre_save_hook=transnormer_lib.report.lab.without_
 LAB_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test test-slow test-browser oracles readme docs lab check clean
+.PHONY: help setup report test test-slow test-browser oracles readme publish chaos docs lab check clean
 
 help:
 	@sed -n '1,/^$$/s/^# //p' Makefile
@@ -66,6 +68,9 @@ test: $(STAMP)
 
 test-slow: $(STAMP)
 	@$(BIN)/python -m pytest -m "slow and not printed" $(PYTEST_ARGS)
+
+chaos: $(STAMP)
+	@TRANSNORMER_CHAOS=full $(BIN)/python -m pytest tests/chaos -m "not gpu" --timeout 3600 $(PYTEST_ARGS)
 
 oracles: $(ORACLES)
 	@$(BIN)/python -m pytest tests/oracles $(PYTEST_ARGS)
@@ -109,6 +114,9 @@ $(CHINESE): $(STAMP)
 
 readme: $(STAMP)
 	@$(BIN)/python -m transnormer_lib.report.readme
+
+publish: $(STAMP)
+	@$(BIN)/python -m transnormer_lib.report.publish
 
 docs: $(DOCS)
 	@$(BIN)/pdoc --output-directory docs/api transnormer_lib.attention transnormer_lib.models transnormer_lib.training \

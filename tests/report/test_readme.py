@@ -1,6 +1,5 @@
 """README's answers come from a report, and agree with it; nothing between the marks is typed."""
 
-import base64
 import json
 import re
 from pathlib import Path
@@ -14,6 +13,7 @@ from transnormer_lib.ledger.theses import Answer, Part
 from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report import readme
 from transnormer_lib.report.plan import Device, plan
+from transnormer_lib.show.data_uri import data_uri
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -78,8 +78,8 @@ def test_the_pictures_are_the_figures_of_the_executed_notebooks(tmp_path: Path) 
     folder = tmp_path / "reports" / "quick"
     folder.mkdir(parents=True)
     for notebook, figure in readme.PICTURES.values():
-        svg = base64.b64encode(figure.encode()).decode()
-        html = f'<figure id="fig-other"></figure><figure id="fig-{figure}"><img src="data:image/svg+xml;base64,{svg}">'
+        source = data_uri("image/svg+xml", figure)
+        html = f'<figure id="fig-other"></figure><figure id="fig-{figure}"><img src="{source}">'
         cell = {"cell_type": "code", "outputs": [{"data": {"text/html": html}}]}
         (folder / f"{notebook}.ipynb").write_text(json.dumps({"cells": [cell]}))
     found = readme.pictures(Project(tmp_path))

@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -116,6 +117,22 @@ def test_code_is_there_and_folded(built: Path) -> None:
     assert len(blocks) == 5
     assert not any("open" in block for block in blocks)
     assert "Parameters and their defaults" in html
+
+
+def test_code_is_marked_where_the_mark_has_a_colour_and_nowhere_else(tmp_path: Path) -> None:
+    code = "x = f(1.5) + 'a<b'  # why\nfor y in {x}: print(y)"
+    report_dir = make_report(tmp_path)
+    path = report_dir / f"{THEORY}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[-1].source = code
+    nbformat.write(notebook, path)
+    build(tmp_path)
+    html = page_of(tmp_path).read_text()
+    blocks = re.findall(r"<pre[^>]*>(.*?)</pre>", html, re.DOTALL)
+    assert code in [unescape(re.sub(r"<[^>]+>", "", block)).strip() for block in blocks]
+    marked = {mark for block in blocks for mark in re.findall(r'<span class="(\w+)">', block)}
+    assert marked >= {"k", "ow", "mf", "s1", "c1", "nb"}
+    assert {mark for mark in marked if f".highlight .{mark}" not in html} <= {"kt"}
 
 
 def test_claims_stand_before_the_text_failures_first_with_their_counts(built: Path) -> None:

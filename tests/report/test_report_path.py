@@ -5,6 +5,7 @@ import html
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -307,3 +308,21 @@ def test_a_reader_who_leaves_early_costs_no_notebook(tmp_path: Path) -> None:
     subprocess.run(command, shell=True, check=True, timeout=120, capture_output=True)
     record = json.loads((project.report_dir("quick") / "records" / "01_a.json").read_text())
     assert record["status"] == "ok"
+
+
+def test_code_that_changed_while_a_notebook_ran_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from transnormer_lib.report import make
+    from transnormer_lib.report.records import Outcome, write_record
+
+    project = make_project(tmp_path, {"01_a": ["1"]})
+
+    def ran(*_: object) -> int:
+        write_record(project, Outcome("quick", "01_a", 0.0, {}, status="ok", digest="of other code"))
+        shutil.copy(project.notebook_path("01_a"), project.report_dir("quick") / "01_a.ipynb")
+        return 0
+
+    monkeypatch.setattr(make, "run", ran)
+    assert make.make_report(project, "quick", None, 1, ()) == 1
+    assert "report: 01_a: the code changed meanwhile; run the same command again\n" in capsys.readouterr().err

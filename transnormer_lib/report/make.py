@@ -73,6 +73,10 @@ def _make(project: Project, preset: str, selected: Sequence[str], cores: int, sn
     failed = [fault for fault in summary.failed if fault.notebook in selected]
     for fault in failed:
         print(f"report: {fault.notebook} failed: {fault.line}", file=sys.stderr)
+    known = {*ran, *(fault.notebook for fault in failed), *(job.notebook for job in jobs if job.mistake)}
+    changed = [job.notebook for job in jobs if job.notebook not in known]
+    if changed and code != INTERRUPTED:
+        print(f"report: {', '.join(changed)}: the code changed meanwhile; run the same command again", file=sys.stderr)
     say(f"report: {len(ran)} of {len(jobs)} notebooks ran, {time.perf_counter() - clock:.0f} s")
     say("claims: " + ", ".join(f"{count} {verdict}" for verdict, count in summary.counts.items() if count))
     for line in front.lines(summary.answers):

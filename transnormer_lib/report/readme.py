@@ -3,12 +3,12 @@
 ``python -m transnormer_lib.report.readme`` writes them from ``reports/quick``, as ``make readme`` does.
 """
 
-import base64
 import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.parse import unquote
 
 from transnormer_lib.choices import SCALES
 from transnormer_lib.ledger import kept, theses
@@ -110,10 +110,10 @@ def pictures(project: Project, preset: str = _PRESET) -> dict[str, bytes]:
     for stem, (notebook, figure) in PICTURES.items():
         path = project.report_dir(preset) / f"{notebook}.ipynb"
         text = path.read_text(encoding="utf-8") if path.exists() else ""
-        source = re.search(rf'id=\\"fig-{figure}\\".*?src=\\"data:image/svg\+xml;base64,([\w+/=]+)', text)
+        source = re.search(rf'id=\\"fig-{figure}\\".*?src=\\"data:image/svg\+xml,([^"\\]+)', text)
         if source is None:
             raise UserMistake(f"figure={figure!r}: {notebook} of preset {preset} does not show it; run: make report")
-        found[f"{_FOLDER}/{stem}.svg"] = base64.b64decode(source[1])
+        found[f"{_FOLDER}/{stem}.svg"] = unquote(source[1]).encode()
     return found
 
 

@@ -30,6 +30,7 @@ from transnormer_lib.show.templating import render
 
 _TEMPLATE = Path(__file__).parent / "templates" / "notebook.html.j2"
 _NOTEBOOK = re.compile(r"^(\d{2}_\w+)\.ipynb(?=#|$)")
+_PLAIN = re.compile(r'<span class="[nopw]">([^<]*)</span>')  # names, operators and marks have no colour of their own
 _PRIORITY = ["text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png", "image/jpeg", "text/plain"]
 
 
@@ -104,7 +105,8 @@ class _Exporter(HTMLExporter):
     """
 
     def from_notebook_node(self, nb: Any, resources: Any = None, **kw: Any) -> Any:
-        self.register_filter("highlight_code", Highlight2HTML(pygments_lexer="ipython3", parent=self))
+        highlight = Highlight2HTML(pygments_lexer="ipython3", parent=self)
+        self.register_filter("highlight_code", lambda *args, **options: _PLAIN.sub(r"\1", highlight(*args, **options)))
         self.register_filter("shortened", shortened)
         return TemplateExporter.from_notebook_node(self, nb, resources, **kw)
 

@@ -5,7 +5,6 @@ the output, with a caption and a text alternative. The SVG recolours itself in d
 gives the same bytes.
 """
 
-import base64
 import io
 import re
 from collections.abc import Iterable, Mapping
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from markupsafe import Markup
 
 from transnormer_lib.show import values
+from transnormer_lib.show.data_uri import data_uri
 from transnormer_lib.show.movable import Movable
 from transnormer_lib.show.templating import output_styles, render
 
@@ -197,7 +197,7 @@ def element(
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
         raise ValueError(f"name={name!r}: must be lower-case words joined by hyphens")
     svg = adaptive_svg(fig)
-    source = base64.b64encode(svg.encode()).decode("ascii")
+    source = data_uri("image/svg+xml", svg)
     fields: dict[str, Any] = {"name": name, "alt": alt, "caption": caption, "size": _pixels(svg), "source": source}
     fields |= {"aside": aside, "moves": moves}
     return Shown(render("show/templates/figure.html.j2", values=values.link(fig, name), **fields), svg)
@@ -212,7 +212,8 @@ def adaptive_svg(fig: "Figure") -> str:
         fig.savefig(buffer, format="svg", metadata=_NO_METADATA, bbox_inches="tight")
     svg = _compact(buffer.getvalue())
     start = svg.index(">", svg.index("<svg")) + 1
-    return svg[:start] + _dark_style(svg) + svg[start:]
+    coloured = svg[:start] + _dark_style(svg) + svg[start:]
+    return re.sub(r'="([^"\']*)"', r"='\1'", coloured)  # in an address double quotes would take three characters each
 
 
 def _compact(svg: str) -> str:
@@ -229,7 +230,7 @@ _HUNDREDTHS = re.compile(r'(?<![\d.])([1-9]\d*\.\d\d)\d+(?=[" ,)A-Zz])')  # belo
 
 def _pixels(svg: str) -> tuple[int, int]:
     """Width and height in CSS pixels (96 to the inch) of a drawing measured in points (72 to the inch)."""
-    size = re.search(r'<svg[^>]* width="([\d.]+)pt" height="([\d.]+)pt"', svg)
+    size = re.search(r"<svg[^>]* width=.([\d.]+)pt. height=.([\d.]+)pt.", svg)
     assert size is not None
     return round(float(size[1]) * 96 / 72), round(float(size[2]) * 96 / 72)
 

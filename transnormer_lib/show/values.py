@@ -1,6 +1,5 @@
 """The numbers that a figure draws, as CSV: what a reader takes away to draw it anew."""
 
-import base64
 import csv
 import io
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.collections import PolyCollection
 
+from transnormer_lib.show.data_uri import data_uri
 from transnormer_lib.show.templating import render
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ def link(fig: "Figure", name: str) -> Markup:
     text = drawn(fig)
     if not text or len(text) > LARGEST:
         return Markup()
-    source = base64.b64encode(text.encode()).decode("ascii")
-    return render("show/templates/values.html.j2", name=name, source=source)
+    return render("show/templates/values.html.j2", name=name, source=data_uri("text/csv;charset=utf-8", text))
 
 
 def _named(ax: "Axes", rows: Iterator[Row]) -> Iterator[Row]:

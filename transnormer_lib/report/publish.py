@@ -1,0 +1,73 @@
+"""The report that is committed, so that a visitor sees the result before anything is run.
+
+``python -m transnormer_lib.report.publish``, as ``make publish`` does, copies the pages of ``reports/quick``, their
+ledger and the records of their notebooks to ``reports/published``. The pages share their styles there, and executed
+notebooks stay out: with them the copy would be more than twice as large.
+"""
+
+import re
+import sys
+
+from transnormer_lib.files import write_bytes
+from transnormer_lib.ledger.judging import last_run
+from transnormer_lib.project import Project, UserMistake, find_project
+
+FOLDER = "published"
+LARGEST = 10_000_000  # bytes in all
+_PRESET = "quick"
+_DATA = ("claims.json", "theses.json", "records/*.json")
+_STYLE = re.compile(r"<style[^>]*>(.*?)</style>", re.DOTALL)
+_TO_NOTEBOOK = re.compile(r'<a href="\w+\.ipynb"(?: download)?>(.*?)</a>')
+
+
+def copies(project: Project, preset: str = _PRESET) -> dict[str, bytes]:
+    """The published files by their paths, from the last report of ``preset``.
+
+    Raises UserMistake where a notebook did not run to its end, and where all are larger than may be committed.
+    """
+    folder = project.report_dir(preset)
+    for notebook in project.notebooks:
+        if (run := last_run(folder, notebook)).status != "ok":
+            raise UserMistake(f"{notebook}: {run.status} at preset {preset}; run: make report PRESET={preset}")
+    found = {str(path.relative_to(folder)): path.read_bytes() for kind in _DATA for path in sorted(folder.glob(kind))}
+    styles: dict[str, str] = {}
+
+    def shared(style: re.Match[str]) -> str:
+        name = styles.setdefault(style[1].strip(), f"styles-{len(styles) + 1}.css")
+        return f'<link rel="stylesheet" href="{name}">'
+
+    for path in sorted(folder.glob("*.html")):
+        html = _STYLE.sub(shared, path.read_text(encoding="utf-8"))
+        found[path.name] = _TO_NOTEBOOK.sub(r"\1: <code>make report</code>", html).encode()
+    found |= {name: f"{style}\n".encode() for style, name in styles.items()}
+    size = sum(map(len, found.values()))
+    if size > LARGEST:
+        raise UserMistake(f"reports/{FOLDER}: {size:,} bytes, must be at most {LARGEST:,} to be committed")
+    return found
+
+
+def publish(project: Project, preset: str = _PRESET) -> dict[str, bytes]:
+    """Write :func:`copies` and remove what is no longer one of them; returns them."""
+    made = copies(project, preset)
+    folder = project.report_dir(FOLDER)
+    for name, content in made.items():
+        write_bytes(folder / name, content)
+    for path in folder.rglob("*"):
+        if path.is_file() and path.relative_to(folder).as_posix() not in made:
+            path.unlink()
+    return made
+
+
+def main() -> int:
+    """Publish; exit code 2 without a whole report."""
+    try:
+        made = publish(find_project())
+    except UserMistake as mistake:
+        print(f"publish: {mistake}", file=sys.stderr)
+        return 2
+    print(f"publish: reports/{FOLDER}: {len(made)} files, {sum(map(len, made.values())) / 1e6:.1f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
