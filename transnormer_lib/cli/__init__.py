@@ -38,24 +38,21 @@ def _report(options: argparse.Namespace) -> int:
 def _claims(options: argparse.Namespace) -> int:
     import json
 
-    from transnormer_lib.project import UserMistake, find_project
+    from transnormer_lib.ledger.judging import read_json_list
+    from transnormer_lib.project import find_project
 
     project = find_project(options.root)
-    project.preset(options.preset)
-    path = project.report_dir(options.preset) / "claims.json"
-    if not path.exists():
-        hint = f"run: transnormer report --preset {options.preset}"
-        raise UserMistake(f"preset={options.preset!r}: has no report yet; {hint}")
+    preset = project.preset(options.preset)
+    judged = read_json_list(project.report_dir(options.preset) / "claims.json")
     if options.keep:
         if not options.only:
             raise mistake("keep: needs --only, the notebooks whose results to keep")
         from transnormer_lib.report.keep import keep
 
-        os.environ.update(project.preset(options.preset).environment)  # before torch is imported
+        os.environ.update(preset.environment)  # before torch is imported
         for notebook in project.select(options.only):
             print(f"kept: {keep(project, options.preset, notebook).relative_to(project.root)}")
         return 0
-    judged = json.loads(path.read_text(encoding="utf-8"))
     if options.only:
         chosen = project.select(options.only)
         judged = [claim for claim in judged if claim["notebook"] in chosen]

@@ -10,16 +10,19 @@ a larger one (``ledger.kept``) stands instead: its ``source`` is ``kept`` and it
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from transnormer_lib.files import read_object, write_text
+from transnormer_lib import sums
+from transnormer_lib.files import parse_json, read_object, write_text
+from transnormer_lib.ledger import seals
 from transnormer_lib.ledger.claims import Claim, by_id
 from transnormer_lib.ledger.families import settle
-from transnormer_lib.ledger.kept import Kept
+from transnormer_lib.ledger.kept import Kept, judged_otherwise
 from transnormer_lib.ledger.measurements import MIME
 from transnormer_lib.ledger.verdicts import VERDICTS, Judgement, at_least, judge, marked
+from transnormer_lib.project import UserMistake
 
 NEVER_RUN = "the notebook has not been run at this preset"
 
@@ -50,20 +53,30 @@ class Ledger:
 
 
 def last_run(report_dir: Path, notebook: str) -> Run:
-    """The last run of ``notebook`` in ``report_dir``."""
+    """The last run of ``notebook`` in ``report_dir``; failed where its record or its notebook is not what it left."""
     path = report_dir / "records" / f"{notebook}.json"
     if not path.exists():
         return Run(notebook, "not run", NEVER_RUN, None)
     record = read_object(path)
-    if record is None or not {"status", "error", "provenance"} <= record.keys():
+    if record is None or not {"status", "error", "provenance", "preset", "notebook"} <= record.keys():
         return Run(notebook, "failed", "its record cannot be read", None)
+    if not seals.is_whole(record):
+        return Run(notebook, "failed", "its record is not what its run left; run the notebook again", None)
+    if (record["preset"], record["notebook"]) != (report_dir.name, notebook):
+        of = f"{record['notebook']} at preset {record['preset']!r}"
+        return Run(notebook, "failed", f"its record is that of {of}", None)
     status, error = record["status"], record["error"]
-    executed = (report_dir if status == "ok" else report_dir / "failed") / f"{notebook}.ipynb"
-    if executed_notebook(executed) is not None:
-        return Run(notebook, status, error, executed, record)
-    if status == "ok":
-        status, error = "failed", f"its executed notebook is {'damaged' if executed.exists() else 'missing'}"
-    return Run(notebook, status, error, None, record)
+    path = (report_dir if status == "ok" else report_dir / "failed") / f"{notebook}.ipynb"
+    executed, problem = executed_notebook(path), None
+    if executed is None:
+        problem = f"its executed notebook is {'damaged' if path.exists() else 'missing'}"
+    elif seals.displayed(executed) != record.get("displayed"):
+        problem = "its executed notebook is not what its run left; run the notebook again"
+    if problem is None:
+        return Run(notebook, status, error, path, record)
+    return (
+        Run(notebook, "failed", problem, None, record) if status == "ok" else Run(notebook, status, error, None, record)
+    )
 
 
 def executed_notebook(path: Path) -> dict[str, Any] | None:
@@ -120,7 +133,11 @@ def judge_claims(
         decided = at_least(scale, claim.decided_at) and judged[claim.id].verdict != "not run"
         if claim.id in larger and not decided:
             entry = larger[claim.id]
-            best[claim.id], found, source = marked(claim, _kept(entry)), entry["scale"], "kept"
+            if otherwise := judged_otherwise(claim, entry):
+                reason = f"what was kept at {entry['scale']} does not count: {otherwise}"
+                best[claim.id] = marked(claim, replace(judged[claim.id], reason=reason))
+            else:
+                best[claim.id], found, source = marked(claim, _kept(entry)), entry["scale"], "kept"
         page = claim.notebook if claim.notebook in notebooks else "ledger"
         entries.append(_entry(claim, best[claim.id], found, source, page))
     return Ledger(entries, judged, best, problems)
@@ -201,8 +218,19 @@ def counts(claims: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def write_json_list(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
-    """Write claims.json or theses.json unless it is unchanged."""
-    write_if_changed(path, json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    """Write claims.json or theses.json, with its digest, unless it is unchanged."""
+    sums.write(path, json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json_list(path: Path) -> list[dict[str, Any]]:
+    """What :func:`write_json_list` wrote. Raises UserMistake for a file that is missing or was edited."""
+    if not path.exists():
+        raise UserMistake(f"preset={path.parent.name!r}: has no report yet; run: make report PRESET={path.parent.name}")
+    if damage := sums.damage(path):
+        where = f"reports/{path.parent.name}"
+        raise UserMistake(f"{where}: {damage}; write it again: transnormer report --preset {path.parent.name}")
+    found: list[dict[str, Any]] = parse_json(path.read_text(encoding="utf-8"))
+    return found
 
 
 def write_if_changed(path: Path, text: str) -> bool:

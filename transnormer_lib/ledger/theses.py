@@ -128,8 +128,8 @@ class Answer:
 def load(paper: str, claims: Sequence[Claim]) -> tuple[Thesis, ...]:
     """The theses of a paper, in order; () for a paper without any.
 
-    Raises ValueError naming file, thesis and field for a broken entry, a claim that does not exist, or one that can say
-    nothing of what is the case: print compared with print, or a misprint.
+    Raises ValueError naming file, thesis and field for a broken entry, a claim that does not exist or is another
+    paper's, or one that can say nothing of what is the case: print compared with print, or a misprint.
     """
     return read(catalogue.folder(paper) / "theses.yaml", claims)
 
@@ -143,6 +143,8 @@ def read(path: Path, claims: Sequence[Claim]) -> tuple[Thesis, ...]:
         for name in [*thesis.claims, *([thesis.effect.claim] if thesis.effect else [])]:
             if name not in known:
                 raise ValueError(f"{where}: claim={name!r}: no such claim{nearest(name, known)}")
+            if known[name].paper != path.parent.name:
+                raise ValueError(f"{where}: claim={name!r}: belongs to the paper {known[name].paper!r}")
             if known[name].kind in ("print", "misprint"):
                 raise ValueError(f"{where}: claim={name!r}: a claim of kind {known[name].kind!r} decides no thesis")
         found.append(thesis)

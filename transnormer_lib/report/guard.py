@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from transnormer_lib.ledger.seals import displayed
 from transnormer_lib.ledger.verdicts import ON_REAL_DATA
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake, find_project
 from transnormer_lib.report.progress import say
@@ -186,7 +187,8 @@ def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str,
         outcome.wall_seconds = time.perf_counter() - clock
         outcome.peak_memory_bytes = peak_memory_bytes(children=True)
         executed = _read(partial)
-        outcome.shown = _found_provenance(executed) if executed else {}
+        if executed:
+            outcome.shown, outcome.displayed = _found_provenance(executed), displayed(executed)
         _publish(project.report_dir(preset_name), outcome, partial, readable=executed is not None)
         return write_record(project, outcome)
 

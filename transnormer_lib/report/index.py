@@ -4,12 +4,12 @@
 made, the index names it and everything else is built.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from transnormer_lib import sums
 from transnormer_lib.ledger import kept, theses
 from transnormer_lib.ledger.claims import Claim, by_id, load
 from transnormer_lib.ledger.judging import (
@@ -18,6 +18,7 @@ from transnormer_lib.ledger.judging import (
     counts,
     judge_claims,
     last_run,
+    read_json_list,
     write_if_changed,
     write_json_list,
 )
@@ -132,14 +133,19 @@ def build_overview(root: Path, mistake: str | None) -> Path:
             description = project.preset(name).description
         except UserMistake as fault:
             description = str(fault)
-        made = claims_path.exists() and (project.report_dir(name) / "index.html").exists()
+        judged, status = None, "not made yet"
+        if claims_path.exists() and (project.report_dir(name) / "index.html").exists():
+            try:
+                judged, status = counts(read_json_list(claims_path)), ""
+            except UserMistake as fault:
+                status = str(fault)
         presets.append(
             {
                 "name": name,
                 "description": description,
-                "href": f"{name}/index.html" if made else None,
-                "status": "" if made else "not made yet",
-                "counts": counts(json.loads(claims_path.read_text(encoding="utf-8"))) if made else None,
+                "href": f"{name}/index.html" if judged else None,
+                "status": status,
+                "counts": judged,
             }
         )
     path = project.root / "reports" / "index.html"
@@ -213,7 +219,7 @@ def _write_index(
         provenance=_shared_provenance(records),
         files=[f"{n.name}.ipynb" for n in notebooks if (report_dir / f"{n.name}.ipynb").exists()],
     )
-    write_if_changed(path, page)
+    sums.write(path, page)
 
 
 def _by_weight(rows: Sequence[dict[str, Any]], answers: Sequence[Answer]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from transnormer_lib import sums
 from transnormer_lib.ledger.claims import Claim
 from transnormer_lib.ledger.judging import Ledger
 from transnormer_lib.ledger.values import shown
@@ -108,8 +109,8 @@ def content_digest(*content: Any) -> str:
 
 
 def is_current(path: Path, digest: str) -> bool:
-    """Whether the page at ``path`` was made from content with this digest."""
-    if not path.exists():
+    """Whether the page at ``path`` was made from content with this digest, and is what was written."""
+    if sums.damage(path):
         return False
     with path.open(encoding="utf-8") as file:
         match = _DIGEST.search(file.read(2000))

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
 
-from transnormer_lib.ledger.judging import executed_notebook
+from transnormer_lib.ledger.judging import last_run
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake
 from transnormer_lib.report.records import Outcome, read_record, record_path, write_json, write_record
 from transnormer_lib.report.signals import undisturbed
@@ -50,11 +50,9 @@ def plan(project: Project, preset: str, notebooks: Sequence[str]) -> list[Job]:
 
 
 def is_current(project: Project, preset: str, job: Job) -> bool:
-    """Whether the job's notebook was executed without an error under its present digest."""
-    record = read_record(project, preset, job.notebook) or {}
-    if record.get("status") != "ok" or record.get("digest") != job.digest:
-        return False
-    return executed_notebook(project.report_dir(preset) / f"{job.notebook}.ipynb") is not None
+    """Whether the job's notebook was executed without an error under its present digest, and is as its run left it."""
+    run = last_run(project.report_dir(preset), job.notebook)
+    return run.status == "ok" and run.record.get("digest") == job.digest
 
 
 @dataclass(frozen=True)

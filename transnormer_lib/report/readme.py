@@ -3,7 +3,6 @@
 ``python -m transnormer_lib.report.readme`` writes them from ``reports/quick``, as ``make readme`` does.
 """
 
-import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from urllib.parse import unquote
 from transnormer_lib.choices import SCALES
 from transnormer_lib.ledger import kept, theses
 from transnormer_lib.ledger.claims import by_id, load
-from transnormer_lib.ledger.judging import write_if_changed
+from transnormer_lib.ledger.judging import read_json_list, write_if_changed
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.theses import Answer
 from transnormer_lib.papers.catalogue import papers
@@ -40,12 +39,10 @@ def marks(part: str) -> tuple[str, str]:
 def answers(project: Project, preset: str = _PRESET) -> tuple[list[Answer], list[Kept]]:
     """The theses' answers from the last report of ``preset``, and what is kept of larger scales.
 
-    Raises UserMistake if there is no report.
+    Raises UserMistake if there is no report, or if its claims.json was edited.
     """
-    path = project.report_dir(preset) / "claims.json"
-    if not path.exists():
-        raise UserMistake(f"preset={preset!r}: has no report yet; run: make report PRESET={preset}")
-    entries = {entry["id"]: entry for entry in json.loads(path.read_text(encoding="utf-8"))}
+    judged = read_json_list(project.report_dir(preset) / "claims.json")
+    entries = {entry["id"]: entry for entry in judged}
     claims = load()
     known = by_id(claims)
     found = [

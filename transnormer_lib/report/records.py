@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from transnormer_lib.files import read_object, write_text
+from transnormer_lib.ledger.seals import sealed
 from transnormer_lib.project import Project
 
 # "no data": stopped at real data that this machine does not have
@@ -41,13 +42,14 @@ class Outcome:
     mistake: bool = False  # the user can put the error right
     parameters: dict[str, Any] = field(default_factory=dict)
     digest: str | None = None  # of ``report.staleness``; None if it could not be computed
+    displayed: str | None = None  # of ``ledger.seals``: digest of the executed notebook; None if there is none
     shown: dict[str, Any] = field(default_factory=dict)  # provenance in the notebook's outputs: ``show.evidence``
     wall_seconds: float = 0.0
     peak_memory_bytes: int = 0  # of the kernel
 
 
 def write_record(project: Project, outcome: Outcome) -> dict[str, Any]:
-    """Write and return the record. A record that is not ok keeps the last good one as ``last_good``."""
+    """Write and return the record, with the digest of its fields. A record that is not ok keeps the last good one as ``last_good``."""
     before = read_record(project, outcome.preset, outcome.notebook) or {}
     record = {
         "notebook": outcome.notebook,
@@ -57,6 +59,7 @@ def write_record(project: Project, outcome: Outcome) -> dict[str, Any]:
         "preset": outcome.preset,
         "parameters": outcome.parameters,
         "digest": outcome.digest,
+        "displayed": outcome.displayed,
         "provenance": {
             **outcome.shown,
             **outcome.conditions,
@@ -70,5 +73,6 @@ def write_record(project: Project, outcome: Outcome) -> dict[str, Any]:
     }
     if outcome.status != "ok":
         record["last_good"] = before if before.get("status") == "ok" else before.get("last_good")
-    write_json(project.report_dir(outcome.preset) / "records" / f"{outcome.notebook}.json", record)
+    record = sealed(record)
+    write_json(record_path(project, outcome.preset, outcome.notebook), record)
     return record

@@ -4,16 +4,16 @@ A notebook runs before the ledger is built, so it shows the previous report's ve
 scoreboard again (:func:`refill`), so page and ledger never disagree.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from markupsafe import Markup
 
-from transnormer_lib.ledger.judging import counts
+from transnormer_lib.ledger.judging import counts, read_json_list
 from transnormer_lib.ledger.verdicts import FAILURES
-from transnormer_lib.project import find_project
+from transnormer_lib.project import UserMistake, find_project
 from transnormer_lib.show.templating import output_styles, render
 
 _SLOT = re.compile(r'<div class="tn-scoreboard">.*?</div><!-- scoreboard -->', re.DOTALL)
@@ -41,6 +41,8 @@ def show(scale: str) -> None:
     from IPython.display import display
 
     path = find_project().report_dir(scale) / "claims.json"
-    claims = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    claims: list[dict[str, Any]] = []
+    with suppress(UserMistake):
+        claims = read_json_list(path)
     html = output_styles() + scoreboard_html(claims, scale)
     display({"text/html": html, "text/plain": f"Scoreboard of {path}"}, raw=True)
