@@ -1,15 +1,18 @@
 """A small report as the guard leaves it: executed notebooks and records, made without running a kernel."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from project_factory import make_project
 
+from transnormer_lib import sums
+from transnormer_lib.files import read_object
 from transnormer_lib.ledger.claims import Claim
 from transnormer_lib.ledger.measurements import Measurements
+from transnormer_lib.ledger.seals import displayed, sealed
 from transnormer_lib.show.claims import bundle
 
 THEORY, TABLE, ABSENT = "01_theory", "02_table", "03_absent"
@@ -109,10 +112,22 @@ def record_json(name: str, status: str = "ok", error: str | None = None) -> dict
     }
 
 
-def write_record(report_dir: Path, name: str, status: str = "ok", error: str | None = None) -> None:
+def write_record(report_dir: Path, name: str, status: str = "ok", error: str | None = None, **changes: Any) -> None:
+    """The record of the executed notebook that is there, as the guard seals it."""
     path = report_dir / "records" / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record_json(name, status, error)))
+    executed = read_object((report_dir if status == "ok" else report_dir / "failed") / f"{name}.ipynb")
+    fields = record_json(name, status, error) | {"displayed": displayed(executed) if executed else None} | changes
+    path.write_text(json.dumps(sealed(fields)))
+
+
+def write_kept(root: Path, name: str, content: Mapping[str, Any] | str, preset: str = "night") -> Path:
+    """A kept file, and its digest as ``transnormer claims --keep`` enters it."""
+    path = root / "reports" / "kept" / preset / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    sums.enter(path)
+    return path
 
 
 def make_report(root: Path, extra: Sequence[Any] = ()) -> Path:

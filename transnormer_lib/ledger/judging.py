@@ -74,9 +74,9 @@ def last_run(report_dir: Path, notebook: str) -> Run:
         problem = "its executed notebook is not what its run left; run the notebook again"
     if problem is None:
         return Run(notebook, status, error, path, record)
-    return (
-        Run(notebook, "failed", problem, None, record) if status == "ok" else Run(notebook, status, error, None, record)
-    )
+    if status == "ok":
+        status, error = "failed", problem
+    return Run(notebook, status, error, None, record)
 
 
 def executed_notebook(path: Path) -> dict[str, Any] | None:

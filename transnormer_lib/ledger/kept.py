@@ -4,7 +4,8 @@
 notebook's claims, the record of every training run, the parameters, machine, date and commit, and the commits of the
 study's plans. Notebooks and pages of a smaller scale show it with its origin. Kept results are never judged again.
 
-``SHA256SUMS`` beside the files has their digests. A file that is not what was written does not count; the report names it.
+``SHA256SUMS`` beside the files has their digests. A file that is not what was written does not count, and the report
+names it.
 """
 
 import re

@@ -143,7 +143,7 @@ def read(path: Path, claims: Sequence[Claim]) -> tuple[Thesis, ...]:
         for name in [*thesis.claims, *([thesis.effect.claim] if thesis.effect else [])]:
             if name not in known:
                 raise ValueError(f"{where}: claim={name!r}: no such claim{nearest(name, known)}")
-            if known[name].paper != path.parent.name:
+            if known[name].paper.replace("-", "_") != path.parent.name:
                 raise ValueError(f"{where}: claim={name!r}: belongs to the paper {known[name].paper!r}")
             if known[name].kind in ("print", "misprint"):
                 raise ValueError(f"{where}: claim={name!r}: a claim of kind {known[name].kind!r} decides no thesis")

@@ -21,8 +21,8 @@ _RUN_FIELDS = ("status", "steps", "parameters", "flops", "seconds", "validation"
 def keep(project: Project, preset: str, notebook: str) -> Path:
     """Write what the last report of ``preset`` found in ``notebook`` and return the file.
 
-    Raises UserMistake if the notebook's last run failed, if notebook, record or claims.json were edited since, or if the
-    store lacks one of its training runs.
+    Raises UserMistake if the notebook's last run failed, if notebook, record or claims.json were edited since, or if
+    the store lacks one of its training runs.
     """
     from transnormer_lib.training.store import RunStore
 

@@ -49,7 +49,10 @@ class Outcome:
 
 
 def write_record(project: Project, outcome: Outcome) -> dict[str, Any]:
-    """Write and return the record, with the digest of its fields. A record that is not ok keeps the last good one as ``last_good``."""
+    """Write and return the record, with the digest of its fields.
+
+    A record that is not ok keeps the last good one as ``last_good``.
+    """
     before = read_record(project, outcome.preset, outcome.notebook) or {}
     record = {
         "notebook": outcome.notebook,
