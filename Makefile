@@ -2,6 +2,8 @@
 # make test                                                        the tests, ten minutes on two cores
 # make test-slow                                                   the others: whole processes, kills, exhaustive grids
 # make chaos                                                       faults on purpose, all of them: an hour or two
+# make soak                                                        an hour of work in one process, watched
+# make machines                                                    a sample of the tests on other machines, Pythons, torches
 # make oracles                                                     our mechanisms against other people's code (installs it)
 # make test-browser                                                the pages in a real browser (needs Chromium and a report)
 # make lab                                                         open the notebooks in JupyterLab
@@ -42,7 +44,7 @@ LAB_SAVES := --ContentsManager.pre_save_hook=transnormer_lib.report.lab.without_
 LAB_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test test-slow test-browser oracles readme publish chaos docs lab check clean
+.PHONY: help setup report test test-slow test-browser oracles readme publish chaos soak machines docs lab check clean
 
 help:
 	@sed -n '1,/^$$/s/^# //p' Makefile
@@ -71,6 +73,12 @@ test-slow: $(STAMP)
 
 chaos: $(STAMP)
 	@TRANSNORMER_CHAOS=full $(BIN)/python -m pytest tests/chaos -m "not gpu" --timeout 3600 $(PYTEST_ARGS)
+
+soak: $(STAMP)
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/soak.py $(SOAK_ARGS)
+
+machines: $(STAMP)
+	@$(BIN)/python tests/machines.py
 
 oracles: $(ORACLES)
 	@$(BIN)/python -m pytest tests/oracles $(PYTEST_ARGS)

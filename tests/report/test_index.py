@@ -63,6 +63,21 @@ def test_what_larger_scales_kept_is_named_with_its_machine_and_counts(tmp_path: 
     assert "kept from night" in Page(tmp_path / QUICK / "ledger.html").text
 
 
+def test_where_this_reports_own_runs_say_otherwise_the_ledger_says_both(tmp_path: Path) -> None:
+    make_report(tmp_path)
+    fields = {"preset": "night", "scale": "night", "notebook": TABLE, "parameters": {}, "runs": [], "threads": 1}
+    fields |= {"device": "a machine", "commit": "abc", "started": "2026-11-21T20:00:00+00:00"}
+    measured = {"value": 5.0, "interval": [4.9, 5.1]}
+    entry = {"id": "perplexity", "scale": "night", "measured": measured, "seeds": [10, 11]}
+    path = tmp_path / "reports" / "kept" / "night" / f"{TABLE}.json"
+    path.parent.mkdir(parents=True)
+    for verdict, both in (("reproduced", True), ("undecided", False)):
+        path.write_text(json.dumps({**fields, "claims": [entry | {"verdict": verdict}]}))
+        build_report(tmp_path, "quick", CLAIMS)
+        text = Page(tmp_path / QUICK / "ledger.html").text
+        assert ("kept from night; this report's own runs: undecided" in text) is both
+
+
 PLAN = {"file": "plan.yaml", "sha256": "0", "commit": "c" * 40, "date": "2026-11-20T12:00:00+00:00"}
 
 

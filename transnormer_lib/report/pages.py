@@ -136,7 +136,7 @@ def claim_rows(
         own = anchored is None or claim.id in anchored
         page, _, fragment = str(entry["anchor"]).partition("#")
         target = f"#{fragment}" if page == f"{here}.html" else entry["anchor"]
-        kept = f"kept from {entry['scale']}" if entry["source"] == "kept" and judgements is ledger.best else None
+        kept = _origin(entry, ledger.judgements[claim.id]) if judgements is ledger.best else None
         rows.append(
             cards.view(claim, judgement)
             | {
@@ -149,6 +149,14 @@ def claim_rows(
             }
         )
     return sorted(rows, key=lambda row: VERDICTS.index(row["verdict"]))
+
+
+def _origin(entry: Mapping[str, Any], here: Judgement) -> str | None:
+    """Where a verdict was kept from, and the one of this report's own runs if they were measured and it differs."""
+    if entry["source"] != "kept":
+        return None
+    own = "" if here.verdict in ("not run", entry["verdict"]) else f"; this report's own runs: {here.verdict}"
+    return f"kept from {entry['scale']}{own}"
 
 
 def provenance_facts(record: Mapping[str, Any]) -> list[tuple[str, str]]:
