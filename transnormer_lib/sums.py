@@ -22,8 +22,9 @@ def sha256(path: Path) -> str:
 
 
 def of_values(content: Any) -> str:
-    """The digest of plain values, as JSON writes them; the order of keys does not count."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    """The digest of plain values as JSON writes and reads them; the order of keys does not count."""
+    read = json.loads(json.dumps(content))  # numbers as keys become text, which sorts otherwise
+    return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()
 
 
 def lines(pairs: Iterable[tuple[str, str]]) -> str:

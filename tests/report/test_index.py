@@ -69,10 +69,8 @@ def test_where_this_reports_own_runs_say_otherwise_the_ledger_says_both(tmp_path
     fields |= {"device": "a machine", "commit": "abc", "started": "2026-11-21T20:00:00+00:00"}
     measured = {"value": 5.0, "interval": [4.9, 5.1]}
     entry = {"id": "perplexity", "scale": "night", "measured": measured, "seeds": [10, 11]}
-    path = tmp_path / "reports" / "kept" / "night" / f"{TABLE}.json"
-    path.parent.mkdir(parents=True)
     for verdict, both in (("reproduced", True), ("undecided", False)):
-        path.write_text(json.dumps({**fields, "claims": [entry | {"verdict": verdict}]}))
+        write_kept(tmp_path, TABLE, {**fields, "claims": [entry | {"verdict": verdict}]})
         build_report(tmp_path, "quick", CLAIMS)
         text = Page(tmp_path / QUICK / "ledger.html").text
         assert ("kept from night; this report's own runs: undecided" in text) is both

@@ -19,6 +19,7 @@ LARGEST = 10_000_000  # bytes in all
 _PRESET = "quick"
 _DATA = ("claims.json", "theses.json", "records/*.json")
 _STYLE = re.compile(r"<style[^>]*>(.*?)</style>", re.DOTALL)
+_TO_OVERVIEW = re.compile(r'<a href="\.\./index\.html">(.*?)</a>')  # which is not committed
 _TO_NOTEBOOK = re.compile(r'<a href="\w+\.ipynb"(?: download)?>(.*?)</a>')
 
 
@@ -43,7 +44,7 @@ def copies(project: Project, preset: str = _PRESET) -> dict[str, bytes]:
         return f'<link rel="stylesheet" href="{name}">'
 
     for path in sorted(folder.glob("*.html")):
-        html = _STYLE.sub(shared, path.read_text(encoding="utf-8"))
+        html = _TO_OVERVIEW.sub(r"\1", _STYLE.sub(shared, path.read_text(encoding="utf-8")))
         found[path.name] = _TO_NOTEBOOK.sub(r"\1: <code>make report</code>", html).encode()
     found |= {name: f"{style}\n".encode() for style, name in styles.items()}
     digests = sorted((name, hashlib.sha256(content).hexdigest()) for name, content in found.items())

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from transnormer_lib import sums
-from transnormer_lib.files import write_bytes
+from transnormer_lib.files import parse_json, write_bytes
 from transnormer_lib.strict import from_plain
 from transnormer_lib.training.config import RunConfig
 from transnormer_lib.training.identity import run_id
@@ -21,20 +21,28 @@ from transnormer_lib.training.stored_run import Run, write_record
 
 
 def write(runs: Iterable[Run], path: Path) -> int:
-    """Write configs and records of these runs, gzipped JSON by name; returns how many. Equal runs give equal bytes."""
+    """Write configs and records of these runs, gzipped JSON by name; returns how many. Equal runs give equal bytes.
+
+    Where the folder has digests (``sums``), as ``reports/kept`` has, the file's is entered.
+    """
     found = {run.path.name: {"config": asdict(run.config), "record": run.record} for run in runs}
     text = json.dumps(found, indent=1, sort_keys=True)
     write_bytes(path, gzip.compress(text.encode(), mtime=0))
+    if (path.parent / sums.FILE).exists():
+        sums.enter(path)
     return len(found)
 
 
 def read(path: Path, store: RunStore) -> tuple[int, int]:
     """Add the runs of a file of :func:`write` to the store: (how many are new, how many it had).
 
-    Raises ValueError for another file, and for a run whose config and data do not give its name, before any is added.
+    Raises ValueError for another file, for one that its folder's digests do not fit, and for a run whose config and data
+    do not give its name, before any is added.
     """
     try:
-        content = json.loads(gzip.decompress(path.read_bytes()))
+        if (path.parent / sums.FILE).exists() and (damage := sums.damage(path)):
+            raise ValueError(damage)
+        content = parse_json(gzip.decompress(path.read_bytes()))
         runs = {name: (from_plain(RunConfig, run["config"]), run["record"]) for name, run in content.items()}
         for name, (config, record) in runs.items():
             if (own := run_id(config, record["data"], record["arithmetic"])) != name:
