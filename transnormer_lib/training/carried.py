@@ -36,8 +36,8 @@ def write(runs: Iterable[Run], path: Path) -> int:
 def read(path: Path, store: RunStore) -> tuple[int, int]:
     """Add the runs of a file of :func:`write` to the store: (how many are new, how many it had).
 
-    Raises ValueError for another file, for one that its folder's digests do not fit, and for a run whose config and data
-    do not give its name, before any is added.
+    Raises ValueError for another file, for one that its folder's digests do not fit, and for a run whose config and
+    data do not give its name, before any is added.
     """
     try:
         if (path.parent / sums.FILE).exists() and (damage := sums.damage(path)):
