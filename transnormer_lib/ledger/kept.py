@@ -24,7 +24,7 @@ from transnormer_lib.project import Project, UserMistake, find_project
 
 _ENTRY = {"id", "verdict", "scale", "measured", "seeds"}  # what the ledger reads of a claim
 _PLAN = {"file", "sha256", "commit", "date", "judged", "after"}
-_JUDGED_BY = ("kind", "published", "tolerance", "decided_at")  # what a claim's verdict depends on
+JUDGED_BY = ("kind", "published", "tolerance", "decided_at")  # what a claim's verdict depends on
 
 _COMMIT = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}\b")  # people cite its beginning
 
@@ -163,7 +163,7 @@ def read(preset: str, notebook: str, project: Project | None = None) -> Kept | N
 def judged_otherwise(claim: Claim, entry: Mapping[str, Any]) -> str:
     """By what a claim is judged today that was another when ``entry`` was kept; empty if nothing is."""
     today = claim.model_dump(mode="json")
-    for name in _JUDGED_BY:
+    for name in JUDGED_BY:
         if name in entry and entry[name] != today[name]:
             return f"{name}={today[name]!r}: was {entry[name]!r} then"
     return ""
