@@ -15,7 +15,9 @@ from transnormer_lib.files import read_yaml
 from transnormer_lib.strict import from_plain
 
 INTERRUPTED = 130  # exit code after Ctrl-C, as in shells
-_NOTEBOOK = re.compile(r"^\d{2}_\w+$")
+# Names of files and folders that jobs are named by.
+_NOTEBOOK = re.compile(r"\d{2}_\w+", re.ASCII)
+_PRESET = re.compile(r"\w[\w-]*", re.ASCII)
 
 
 class UserMistake(ValueError):
@@ -57,7 +59,7 @@ class Project:
     @property
     def notebooks(self) -> list[str]:
         """Stems of the numbered notebooks, in order."""
-        return sorted(p.stem for p in (self.root / "notebooks").glob("*.ipynb") if _NOTEBOOK.match(p.stem))
+        return sorted(p.stem for p in (self.root / "notebooks").glob("*.ipynb") if _NOTEBOOK.fullmatch(p.stem))
 
     @property
     def notebook_of_study(self) -> dict[str, str]:
@@ -66,7 +68,8 @@ class Project:
 
     @property
     def presets(self) -> list[str]:
-        return sorted(p.parent.name for p in (self.root / "params").glob("*/preset.yaml"))
+        found = (path.parent.name for path in (self.root / "params").glob("*/preset.yaml"))
+        return sorted(name for name in found if _PRESET.fullmatch(name))
 
     def notebook_path(self, notebook: str) -> Path:
         return self.root / "notebooks" / f"{notebook}.ipynb"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from transnormer_lib import __version__
 from transnormer_lib.cli import bench, runs
 from transnormer_lib.cli.common import mistake, positive, take_up
+from transnormer_lib.visible import shows_plainly
 
 if TYPE_CHECKING:
     from transnormer_lib.project import Preset, Project
@@ -265,6 +266,7 @@ def _share(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{text!r}: must be a number from 0 to 1")
 
 
+@shows_plainly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the console script; returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)

@@ -26,6 +26,7 @@ from transnormer_lib.report.records import Outcome, write_record
 from transnormer_lib.report.signals import ENDING, on_ending, undisturbed
 from transnormer_lib.show.controls import HEADLESS
 from transnormer_lib.show.evidence import PROVENANCE_MIME
+from transnormer_lib.visible import shows_plainly
 
 _DEAD = "the kernel died (killed, or out of memory)"
 
@@ -207,6 +208,7 @@ def _publish(out: Path, outcome: Outcome, partial: Path, *, readable: bool) -> N
         bad.unlink(missing_ok=True)
 
 
+@shows_plainly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0: it ran; 1: it failed; 2: a user's mistake; 130: interrupted. One line on stderr says why."""
     parser = argparse.ArgumentParser(prog="python -m transnormer_lib.report.guard", description=__doc__)

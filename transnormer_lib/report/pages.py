@@ -3,7 +3,8 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -21,6 +22,7 @@ from transnormer_lib.report.math_font import with_font
 from transnormer_lib.show import cards
 from transnormer_lib.show.evidence import runs_text
 from transnormer_lib.show.templating import css, render
+from transnormer_lib.visible import visible
 
 _MADE_OF = (".py", ".j2", ".css", ".js", ".yaml", ".woff2")
 _DIGEST = re.compile(r'<meta name="companion-digest" content="([0-9a-f]+)">')
@@ -38,7 +40,7 @@ def html_page(template: str, *scripts: str, marks: bool = True, **context: Any) 
     """
     elements = [Markup(f"<script>\n{css(f'report/templates/{script}')}\n</script>") for script in scripts]
     html = str(render(f"report/templates/{template}", script=Markup("\n").join(elements), **context)) + "\n"
-    html = with_font(html)
+    html = visible(re.sub("\r\n?", "\n", with_font(html)))
     html = marked(html) if marks else html
     rest = html
     for element in elements:
@@ -46,12 +48,34 @@ def html_page(template: str, *scripts: str, marks: bool = True, **context: Any) 
     outside = outside_resources(rest)
     if outside:
         raise PageError(f"the page would load {outside[0]}; a page of the report must be complete in itself")
-    return html
+    return html.replace("<head>", f"<head>\n{_policy(elements)}", 1)
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """What a browser may load and run for a page: what it carries itself, and of scripts these alone.
+
+    The committed copy of a report has its styles in files beside the pages (``report.publish``).
+    """
+    texts = [script.removeprefix("<script>").removesuffix("</script>") for script in scripts]
+    hashes = [f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts]
+    rules = {
+        "default-src": "'none'",
+        "img-src": "data:",
+        "font-src": "data:",
+        "style-src": "'self' file: 'unsafe-inline'",
+        "script-src": " ".join(hashes) or "'none'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    content = "; ".join(f"{name} {value}" for name, value in rules.items())
+    return f'<meta http-equiv="Content-Security-Policy" content="{content}">'
 
 
 class _Resources(HTMLParser):
     """Collects what a browser would fetch for a page; hyperlinks are not fetched."""
 
+    _ACTING = ("iframe", "frame", "object", "embed", "base", "applet")
+    _SCRIPTS = re.compile(r"\s*(?:javascript|vbscript|data:text/html)", re.IGNORECASE)
     _ATTRIBUTES = ("src", "srcset", "poster", "data", "background", "xlink:href")
 
     def __init__(self) -> None:
@@ -61,8 +85,12 @@ class _Resources(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._in_style = tag == "style"
+        if tag in self._ACTING or (tag == "meta" and "http-equiv" in dict(attrs)):
+            self.found.append(f"<{tag}>")
         for name, value in attrs:
             value = (value or "").strip()
+            if name.startswith("on") or re.match(self._SCRIPTS, value):
+                self.found.append(f"<{tag} {name}={value[:120]!r}>, a script")
             fetched = name in self._ATTRIBUTES or (name == "href" and tag not in ("a", "area"))
             if fetched and not value.startswith(("data:", "#")):
                 self.found.append(f"<{tag} {name}={value[:120]!r}>")

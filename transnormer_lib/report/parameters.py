@@ -25,6 +25,8 @@ _TYPES: dict[str, Any] = {
     "tuple": tuple,
     "Literal": Literal,
 }
+# Of what a type is written; anything else in its place is code.
+_OF_A_TYPE = (ast.Name, ast.Subscript, ast.Tuple, ast.BinOp, ast.BitOr, ast.Constant, ast.UnaryOp, ast.USub, ast.Load)
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ def parse(source: str, notebook: str) -> list[Parameter]:
             line = source.splitlines()[node.lineno - 1]
             raise UserMistake(f"{notebook}: parameters cell: {line!r}: must be 'name: type = default  # comment'")
         annotation = ast.unparse(node.annotation)
+        if not all(isinstance(part, _OF_A_TYPE) for part in ast.walk(node.annotation)):
+            raise UserMistake(f"{notebook}: parameter {node.target.id}: {annotation}: must be a type")
         try:
             kind = eval(annotation, {"__builtins__": {}}, _TYPES)
             default = ast.literal_eval(node.value)

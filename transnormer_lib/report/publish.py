@@ -13,6 +13,7 @@ from transnormer_lib import sums
 from transnormer_lib.files import write_bytes
 from transnormer_lib.ledger.judging import last_run
 from transnormer_lib.project import Project, UserMistake, find_project
+from transnormer_lib.visible import shows_plainly
 
 FOLDER = "published"
 LARGEST = 10_000_000  # bytes in all
@@ -67,6 +68,7 @@ def publish(project: Project, preset: str = _PRESET) -> dict[str, bytes]:
     return made
 
 
+@shows_plainly
 def main() -> int:
     """Publish; exit code 2 without a whole report."""
     try:

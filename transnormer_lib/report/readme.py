@@ -20,6 +20,7 @@ from transnormer_lib.project import Project, UserMistake, find_project
 from transnormer_lib.report import front
 from transnormer_lib.report.findings import how_sure, why
 from transnormer_lib.report.plan import UTILISATION, Device, PlannedRun, hours, measure_device, plan
+from transnormer_lib.visible import shows_plainly
 
 PARTS = ("answers", "costs")  # each stands between two marks
 PICTURES: Mapping[str, tuple[str, str]] = {  # the file's stem → notebook, figure; README shows them
@@ -129,6 +130,7 @@ def write(readme: Path, texts: Mapping[str, str]) -> bool:
     return write_if_changed(readme, text)
 
 
+@shows_plainly
 def main() -> int:
     """Write README's parts and pictures; exit code 2 without a report."""
     try:

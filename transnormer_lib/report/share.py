@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake, find_project
 from transnormer_lib.report.progress import say
 from transnormer_lib.report.signals import end_with, on_ending
+from transnormer_lib.visible import shows_plainly
 
 if TYPE_CHECKING:
     from transnormer_lib.training.config import RunConfig
@@ -77,6 +78,7 @@ def _place(text: str) -> tuple[str, int]:
     return notebook, int(number)
 
 
+@shows_plainly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0: the runs are in the store; 1: a run could not be trained; 2: a user's mistake."""
     parser = argparse.ArgumentParser(prog="python -m transnormer_lib.report.share", description=__doc__)

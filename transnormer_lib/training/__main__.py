@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from transnormer_lib.files import read_yaml
 from transnormer_lib.strict import from_plain
 from transnormer_lib.training.config import DECODED, DataConfig, RunConfig, RunRefused
+from transnormer_lib.visible import shows_plainly
 
 if TYPE_CHECKING:
     from transnormer_lib.training.store import RunStore
@@ -71,6 +72,7 @@ def _with_architecture(values: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"model: {str(mistake).removeprefix('architecture() ')}") from None
 
 
+@shows_plainly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train the run that the command line names; returns the exit code."""
     parser = argparse.ArgumentParser(

@@ -19,6 +19,8 @@ from transnormer_lib.training.identity import run_id
 from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.stored_run import Run, write_record
 
+_LARGEST = 500_000_000  # bytes of records; a night's take a tenth of that
+
 
 def write(runs: Iterable[Run], path: Path) -> int:
     """Write configs and records of these runs, gzipped JSON by name; returns how many. Equal runs give equal bytes.
@@ -42,7 +44,11 @@ def read(path: Path, store: RunStore) -> tuple[int, int]:
     try:
         if (path.parent / sums.FILE).exists() and (damage := sums.damage(path)):
             raise ValueError(damage)
-        content = parse_json(gzip.decompress(path.read_bytes()))
+        with gzip.open(path) as file:
+            text = file.read(_LARGEST + 1)
+        if len(text) > _LARGEST:
+            raise ValueError(f"unpacked it takes more than {_LARGEST:,} bytes")
+        content = parse_json(text)
         runs = {name: (from_plain(RunConfig, run["config"]), run["record"]) for name, run in content.items()}
         for name, (config, record) in runs.items():
             if (own := run_id(config, record["data"], record["arithmetic"])) != name:

@@ -4,9 +4,13 @@ A checkpoint is a folder with what Accelerate's ``save_state`` writes (weights, 
 states of every process) and ``history.pt`` with the trainer's own state. It is written under a temporary name and
 renamed when it is complete on disk, and only then is the previous one removed, so that a process may be killed at any
 time. ``SHA256SUMS`` holds the digests of its files; a damaged checkpoint is named and the run begins anew.
+
+Optimiser, scaler and random states are pickles, as torch writes them. They are read as numbers only
+(``weights_only``): a pickle that would call anything is refused.
 """
 
 import os
+import pickle
 import random
 import shutil
 import sys
@@ -18,6 +22,7 @@ import numpy as np
 import torch
 
 from transnormer_lib import sums
+from transnormer_lib.training.config import RunRefused
 
 _HISTORY = "history.pt"
 
@@ -80,14 +85,22 @@ class Checkpoints:
                 shutil.rmtree(path)
             accelerator.wait_for_everyone()
         elif path is not None:
+            from accelerate.utils import RNG_STATE_NAME, load  # unpickles numbers, and nothing that runs
+
             # Accelerate also sets the random states of numpy and Python, which belong to the caller.
             others = random.getstate(), np.random.get_state()  # noqa: NPY002
             try:
+                # load_state goes on without random states that it cannot read.
+                load(path / f"{RNG_STATE_NAME}_{accelerator.process_index}.pkl")
                 accelerator.load_state(str(path))
+                history = load(path / _HISTORY, map_location="cpu")
+            except pickle.UnpicklingError:
+                raise RunRefused(
+                    f"{path}: holds more than numbers, so it is not read; remove it to begin anew"
+                ) from None
             finally:
                 random.setstate(others[0])
                 np.random.set_state(others[1])  # noqa: NPY002
-            history = torch.load(path / _HISTORY, map_location="cpu", weights_only=True)
             self._step = history["step"]
         elif accelerator.is_main_process:
             self._report_others(accelerator.num_processes)

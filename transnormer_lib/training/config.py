@@ -7,6 +7,7 @@ they are not part of its identity (:meth:`RunConfig.identity`).
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
@@ -203,8 +204,8 @@ class RunConfig:
     gradients: Gradients = "none"  # "norms": record the statistics of training.gradient_statistics
 
     def __post_init__(self) -> None:
-        if not self.name or not all(c.isalnum() or c in ".-_" for c in self.name):
-            raise ValueError(f"name={self.name!r}: must be letters, digits, '.', '-' or '_'")
+        if not re.fullmatch(r"[^\W_][\w.-]*", self.name):
+            raise ValueError(f"name={self.name!r}: must be letters, digits, '.', '-' or '_', a letter or digit first")
         for name in ("steps", "seed"):
             check_count(name, getattr(self, name), 0)
         for name in ("evaluations", "validation_windows", "accumulate"):
