@@ -265,7 +265,10 @@ def _mapped(folder: Path, dtype: str, names: Sequence[str]) -> Examples:
     kind = np.dtype(dtype)
     if kind.kind not in "iu":  # objects would be read as addresses in memory
         raise ValueError(f"dtype={dtype!r}: tokens are whole numbers")
-    arrays = {name: np.load(folder / f"{name}.npy") for name in names}
+    arrays = {}
+    for name in names:
+        with (folder / f"{name}.npy").open("rb") as file:
+            arrays[name] = np.lib.format.read_array(file, allow_pickle=False)
     passages = None
     if "places" in arrays:
         texts = json.loads((folder / "texts.json").read_bytes())

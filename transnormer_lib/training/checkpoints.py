@@ -16,7 +16,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -91,6 +91,8 @@ class Checkpoints:
             others = random.getstate(), np.random.get_state()  # noqa: NPY002
             try:
                 # load_state goes on without random states that it cannot read.
+                for metadata in path.rglob(".metadata"):
+                    _Metadata(metadata.open("rb")).load()
                 load(path / f"{RNG_STATE_NAME}_{accelerator.process_index}.pkl")
                 accelerator.load_state(str(path))
                 history = load(path / _HISTORY, map_location="cpu")
@@ -117,6 +119,26 @@ class Checkpoints:
                 f" processes={processes} begins the run anew",
                 file=sys.stderr,
             )
+
+
+class _Metadata(pickle.Unpickler):
+    """Reads the table of contents of a sharded checkpoint, which torch unpickles without a check of its own."""
+
+    _NAMES: ClassVar[dict[str, set[str]]] = {
+        "pathlib": {"PosixPath", "WindowsPath"},
+        "torch": {"Size", "float16", "bfloat16", "float32", "float64", "int64", "int32", "uint8", "bool"},
+        "torch.serialization": {"_get_layout"},
+        "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
+        "torch.distributed.checkpoint.metadata": {
+            "BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta",
+            "TensorProperties", "TensorStorageMetadata", "_MEM_FORMAT_ENCODING",
+        },
+    }  # fmt: skip
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name not in self._NAMES.get(module, ()):
+            raise pickle.UnpicklingError(f"{module}.{name}")
+        return super().find_class(module, name)
 
 
 def _damage(checkpoint: Path) -> str:

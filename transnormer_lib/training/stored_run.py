@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transnormer_lib import sums
-from transnormer_lib.files import write_text
+from transnormer_lib.files import read_object, write_text
 from transnormer_lib.strict import from_plain
 from transnormer_lib.training import bands
 from transnormer_lib.training.config import RunConfig
@@ -212,11 +212,13 @@ def read_run(path: Path) -> Run:
         sums.check(path, needed=(_CONFIG, _RECORD))
     except ValueError as damage:
         raise RunDamaged(f"run {path.name}: {damage}") from None
+    stored, record = read_object(path / _CONFIG), read_object(path / _RECORD)
+    if stored is None or record is None or not {"data", "arithmetic", "status"} <= record.keys():
+        raise RunDamaged(f"run {path.name}: {_CONFIG if stored is None else _RECORD} is not what a run leaves")
     try:
-        config = from_plain(RunConfig, json.loads((path / _CONFIG).read_text()))
+        config = from_plain(RunConfig, stored)
     except ValueError as fault:
         raise RunDamaged(f"run {path.name}: {_CONFIG} does not describe a run of this version: {fault}") from None
-    record = json.loads((path / _RECORD).read_text())
     if (name := run_id(config, record["data"], record["arithmetic"])) != path.name:
         raise RunDamaged(f"run {path.name}: its config is that of {name}")
     return Run(path, config, record)
