@@ -5,8 +5,8 @@ states of every process) and ``history.pt`` with the trainer's own state. It is 
 renamed when it is complete on disk, and only then is the previous one removed, so that a process may be killed at any
 time. ``SHA256SUMS`` holds the digests of its files; a damaged checkpoint is named and the run begins anew.
 
-Optimiser, scaler and random states are pickles, as torch writes them. They are read as numbers only
-(``weights_only``): a pickle that would call anything is refused.
+Optimiser, scaler and random states are pickles, as torch writes them. They are read as numbers only (torch calls it
+``weights_only``): a pickle that would call anything is refused.
 """
 
 import os
@@ -15,6 +15,8 @@ import random
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -85,21 +87,16 @@ class Checkpoints:
                 shutil.rmtree(path)
             accelerator.wait_for_everyone()
         elif path is not None:
-            from accelerate.utils import RNG_STATE_NAME, load  # unpickles numbers, and nothing that runs
+            from accelerate.utils import RNG_STATE_NAME, load
 
             # Accelerate also sets the random states of numpy and Python, which belong to the caller.
             others = random.getstate(), np.random.get_state()  # noqa: NPY002
             try:
-                # load_state goes on without random states that it cannot read.
-                for metadata in path.rglob(".metadata"):
-                    _Metadata(metadata.open("rb")).load()
-                load(path / f"{RNG_STATE_NAME}_{accelerator.process_index}.pkl")
-                accelerator.load_state(str(path))
-                history = load(path / _HISTORY, map_location="cpu")
-            except pickle.UnpicklingError:
-                raise RunRefused(
-                    f"{path}: holds more than numbers, so it is not read; remove it to begin anew"
-                ) from None
+                with _numbers_only(path):
+                    # load_state goes on without random states that it cannot read.
+                    load(path / f"{RNG_STATE_NAME}_{accelerator.process_index}.pkl")
+                    accelerator.load_state(str(path))
+                    history = load(path / _HISTORY, map_location="cpu")
             finally:
                 random.setstate(others[0])
                 np.random.set_state(others[1])  # noqa: NPY002
@@ -119,6 +116,29 @@ class Checkpoints:
                 f" processes={processes} begins the run anew",
                 file=sys.stderr,
             )
+
+
+@contextmanager
+def _numbers_only(checkpoint: Path) -> Iterator[None]:
+    """Read the pickles of a checkpoint as numbers. Raises :class:`RunRefused` where one holds anything else.
+
+    The variable makes ``torch.load`` do so for every caller; those of sharded checkpoints ask for the opposite.
+    """
+    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        for path in checkpoint.rglob(".metadata"):
+            with path.open("rb") as file:
+                _Metadata(file).load()
+        yield
+    except pickle.UnpicklingError:
+        line = f"{checkpoint}: holds more than numbers, so it is not read; remove it to begin anew"
+        raise RunRefused(line) from None
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
 
 
 class _Metadata(pickle.Unpickler):
