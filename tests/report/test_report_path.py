@@ -313,13 +313,15 @@ def test_a_reader_who_leaves_early_costs_no_notebook(tmp_path: Path) -> None:
 def test_code_that_changed_while_a_notebook_ran_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from transnormer_lib.ledger.seals import displayed
     from transnormer_lib.report import make
     from transnormer_lib.report.records import Outcome, write_record
 
     project = make_project(tmp_path, {"01_a": ["1"]})
 
     def ran(*_: object) -> int:
-        write_record(project, Outcome("quick", "01_a", 0.0, {}, status="ok", digest="of other code"))
+        shown = displayed(json.loads(project.notebook_path("01_a").read_text()))
+        write_record(project, Outcome("quick", "01_a", 0.0, {}, status="ok", digest="of other code", displayed=shown))
         shutil.copy(project.notebook_path("01_a"), project.report_dir("quick") / "01_a.ipynb")
         return 0
 
