@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,7 +21,7 @@ from transnormer_lib import sums
 from transnormer_lib.data import examples, stored_vocabulary
 from transnormer_lib.files import read_object, read_yaml
 from transnormer_lib.models.language_model import LanguageModel
-from transnormer_lib.training import carried, trainer
+from transnormer_lib.training import carried, checkpoints, trainer
 from transnormer_lib.training.config import RunRefused
 from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.stored_run import RunDamaged
@@ -264,4 +265,16 @@ def test_the_table_of_a_sharded_checkpoint_names_nothing_that_runs(
         with pytest.raises(RunRefused, match="holds more than numbers"):
             store.get(SMALL)
     assert not bomb.mark.exists()
+    tried("hostile pickle")
+
+
+def test_a_caller_that_asks_torch_for_more_than_numbers_does_not_get_it(
+    bomb: Bomb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tried: Tried
+) -> None:
+    """As torch does itself with what a sharded checkpoint holds beside tensors."""
+    monkeypatch.delenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", raising=False)
+    with pytest.raises(RunRefused, match="holds more than numbers"), checkpoints._numbers_only(tmp_path):
+        torch.load(io.BytesIO(by_torch(bomb)), weights_only=False)
+    assert not bomb.mark.exists()
+    assert "TORCH_FORCE_WEIGHTS_ONLY_LOAD" not in os.environ
     tried("hostile pickle")
