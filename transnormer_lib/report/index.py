@@ -101,6 +101,7 @@ def build_report(
     runs = {notebook.name: last_run(report_dir, notebook.name) for notebook in notebooks}
     failed += [Failed(run.notebook, str(run.error)) for run in runs.values() if run.status not in ("ok", "not run")]
     failed += [Failed(name, line) for name, line in ledger.problems.items()]
+    failed = list(dict.fromkeys(failed))  # a kept file that is refused is met by its notebook too
     for position, notebook in enumerate(notebooks):
         around = (notebooks[position - 1] if position else None, next(iter(notebooks[position + 1 :]), None))
         own = [claim for claim in claims if claim.notebook == notebook.name]
