@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, TypeVar
 
+from transnormer_lib.checks import check_amounts
+
 T = TypeVar("T")
 
 
@@ -47,7 +49,7 @@ def differing(config: Any) -> Any:
 
 
 def check_type(name: str, value: Any, kind: Any, written: str = "") -> None:
-    """Refuse a value that is not of the type ``kind``, ``written`` so by its author.
+    """Refuse a value that is not of the type ``kind``, ``written`` so by its author, and what is no amount.
 
     Nothing is converted, but a whole number may be given for a float.
     """
@@ -58,3 +60,4 @@ def check_type(name: str, value: Any, kind: Any, written: str = "") -> None:
     except ValidationError as error:
         written = written or (kind.__name__ if isinstance(kind, type) else str(kind))
         raise ValueError(f"{name}={value!r}: must be {written} ({error.errors()[0]['msg']})") from None
+    check_amounts(name, value)

@@ -55,7 +55,9 @@ def _claims(options: argparse.Namespace) -> int:
         for notebook in project.select(options.only):
             print(f"kept: {keep(project, options.preset, notebook).relative_to(project.root)}")
         return 0
-    judged = json.loads(path.read_text(encoding="utf-8"))
+    from transnormer_lib.ledger.judging import read_judged
+
+    judged = read_judged(path)
     if options.only:
         chosen = project.select(options.only)
         judged = [claim for claim in judged if claim["notebook"] in chosen]

@@ -20,7 +20,9 @@ from transnormer_lib.ledger.families import settle
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.measurements import MIME
 from transnormer_lib.ledger.verdicts import VERDICTS, Judgement, at_least, judge, marked
+from transnormer_lib.project import UserMistake
 
+_JUDGED = {"id", "notebook", "locus", "verdict", "scale", "measured", "reason", "seeds", "source", "anchor"}
 NEVER_RUN = "the notebook has not been run at this preset"
 
 
@@ -200,6 +202,20 @@ def counts(claims: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return {verdict: found[verdict] for verdict in VERDICTS}
 
 
+def read_judged(path: Path) -> list[dict[str, Any]]:
+    """The entries of a claims.json. Raises :class:`UserMistake` for a file that is none."""
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(entries, list) or not all(
+            isinstance(entry, dict) and entry.keys() >= _JUDGED and entry["verdict"] in VERDICTS for entry in entries
+        ):
+            raise ValueError("must be a list of judged claims")
+    except (ValueError, RecursionError, OSError) as fault:
+        reason = " ".join(str(fault).split())
+        raise UserMistake(f"{path.parent.name}/{path.name}: {reason}; make the report again") from None
+    return entries
+
+
 def write_json_list(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
     """Write claims.json or theses.json unless it is unchanged."""
     write_if_changed(path, json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
@@ -207,7 +223,7 @@ def write_json_list(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
 
 def write_if_changed(path: Path, text: str) -> bool:
     """Write ``text`` atomically unless the file holds it already; returns whether it was written."""
-    if path.exists() and path.read_text(encoding="utf-8") == text:
+    if path.exists() and path.read_bytes() == text.encode():
         return False
     write_text(path, text)
     return True

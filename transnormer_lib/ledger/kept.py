@@ -116,6 +116,6 @@ def read(preset: str, notebook: str, project: Project | None = None) -> Kept | N
             raise ValueError(f"a claim lacks one of {', '.join(sorted(_ENTRY))}")
         if not all(plan.keys() >= _PLAN for plan in found.plans):
             raise ValueError(f"a plan lacks one of {', '.join(sorted(_PLAN))}")
-    except (AttributeError, ValueError, TypeError) as fault:
+    except (AttributeError, ValueError, TypeError, RecursionError) as fault:
         raise UserMistake(f"{path.name}: is not a kept result: {fault}") from None
     return found

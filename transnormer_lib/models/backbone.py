@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from transnormer_lib import attention
+from transnormer_lib.attention.interface import check_tensor
 from transnormer_lib.attention.norms import LayerNorm, RMSNorm
 from transnormer_lib.models.blocks import Block, build_norm
 from transnormer_lib.models.config import ModelConfig
@@ -30,6 +31,22 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         model.train(was_training)
+
+
+def check_ids(name: str, ids: object, size: int) -> None:
+    """Refuse what is no tensor of whole numbers in [0, ``size``): TypeError or ValueError in one line."""
+    check_tensor(name, ids)
+    assert isinstance(ids, Tensor)
+    if ids.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"{name}.dtype={ids.dtype}: must be int64 or int32")
+    if not ids.is_meta and ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= size):
+        raise ValueError(f"{name}: holds {int(ids.min())} to {int(ids.max())}, must be in [0, {size})")
+
+
+def check_device(name: str, x: Tensor, weight: Tensor) -> None:
+    """Refuse an input on another device than the weights."""
+    if x.device != weight.device:
+        raise ValueError(f"{name}.device={x.device}: must equal the weights' device={weight.device}")
 
 
 class Backbone(nn.Module, Pretrained):
@@ -55,7 +72,14 @@ class Backbone(nn.Module, Pretrained):
         self.embedding_scale = math.sqrt(config.embedding_width) if config.scale_embedding else 1.0
 
     def embed(self, input_ids_BN: Tensor, start: int = 0) -> Tensor:
-        """The first block's input [B, N, D]; ``start`` is the position of the first token."""
+        """The first block's input [B, N, D]; ``start`` is the position of the first token.
+
+        Raises ValueError or TypeError for ids that are no [B, N] of whole numbers below ``vocab_size``. A GPU tells of
+        ids out of range by an assertion of its own, since looking at them would wait for it.
+        """
+        if not isinstance(input_ids_BN, Tensor) or input_ids_BN.ndim != 2:
+            check_ids("input_ids", input_ids_BN, self.config.vocab_size)
+            raise ValueError(f"input_ids.shape={tuple(input_ids_BN.shape)}: must be [B, N]")
         return self.dropout(self.embedding_norm(self.positions(self._embedded(input_ids_BN), start)))
 
     def embed_one(self, input_ids_B: Tensor, position: Tensor) -> Tensor:
@@ -63,7 +87,12 @@ class Backbone(nn.Module, Pretrained):
         return self.dropout(self.embedding_norm(self.positions.one(self._embedded(input_ids_B), position)))
 
     def _embedded(self, input_ids: Tensor) -> Tensor:
-        embedded = self.embedding(input_ids)
+        try:
+            embedded = self.embedding(input_ids)
+        except (IndexError, RuntimeError, TypeError):
+            check_ids("input_ids", input_ids, self.config.vocab_size)
+            check_device("input_ids", input_ids, self.embedding.weight)
+            raise
         if self.segments is not None:
             embedded = embedded + self.segments.weight[0]
         return embedded * self.embedding_scale

@@ -4,20 +4,20 @@
 made, the index names it and everything else is built.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from transnormer_lib.ledger import kept, theses
-from transnormer_lib.ledger.claims import Claim, by_id, load
+from transnormer_lib.ledger.claims import Claim, by_id
 from transnormer_lib.ledger.judging import (
     Ledger,
     Run,
     counts,
     judge_claims,
     last_run,
+    read_judged,
     write_if_changed,
     write_json_list,
 )
@@ -83,8 +83,7 @@ def build_report(
     report_dir = project.report_dir(preset)
     scale, description = project.preset(preset).scale, project.preset(preset).description
     if claims is None:
-        claims = load()
-        asked = [(paper, thesis) for paper in papers() for thesis in theses.load(paper, claims)]
+        claims, asked = theses.everything()
     notebooks, failed = _load_notebooks(project)
     above: list[Kept] = []
     for notebook in notebooks:
@@ -128,18 +127,20 @@ def build_overview(root: Path, mistake: str | None) -> Path:
     presets = []
     for name in project.presets:
         claims_path = project.report_dir(name) / "claims.json"
+        made = claims_path.exists() and (project.report_dir(name) / "index.html").exists()
+        judged = None
         try:
             description = project.preset(name).description
+            judged = counts(read_judged(claims_path)) if made else None
         except UserMistake as fault:
             description = str(fault)
-        made = claims_path.exists() and (project.report_dir(name) / "index.html").exists()
         presets.append(
             {
                 "name": name,
                 "description": description,
                 "href": f"{name}/index.html" if made else None,
                 "status": "" if made else "not made yet",
-                "counts": counts(json.loads(claims_path.read_text(encoding="utf-8"))) if made else None,
+                "counts": judged,
             }
         )
     path = project.root / "reports" / "index.html"

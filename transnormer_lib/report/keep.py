@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from transnormer_lib.ledger.judging import read_judged
 from transnormer_lib.ledger.kept import folder
 from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.records import read_record, write_json
@@ -39,7 +40,7 @@ def keep(project: Project, preset: str, notebook: str) -> Path:
         made.append(found.record["provenance"])
         if config.seed in record["parameters"].get("seeds", [config.seed]):
             judged[config.name] = found.record["provenance"]["commit"]
-    ledger = json.loads(claims_path.read_text(encoding="utf-8"))
+    ledger = read_judged(claims_path)
     made = made or [record["provenance"]]
     content = {
         "preset": preset,

@@ -25,6 +25,8 @@ _TYPES: dict[str, Any] = {
     "tuple": tuple,
     "Literal": Literal,
 }
+# A study with none of the seeds, rows or lengths that its notebook has would fail in some cell.
+_NAMES_OR_NUMBERS = ("list[int]", "list[str]")
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,9 @@ def resolve(project: Project, preset: str, notebook: str) -> dict[str, Any]:
     before all. Of a mapping, such as a rate per row, each entry counts on its own.
 
     Raises :class:`UserMistake` for a name that the notebook does not have (naming the nearest), a value of the wrong
-    type, a ``scale`` that is not the preset's, and an ``extends`` that is neither form, unknown or in a circle.
+    type, a number that is negative, not finite or beyond a billion, an empty list of names or whole numbers where the
+    notebook's is not, a ``scale`` that is not the preset's, and an ``extends`` that is neither form, unknown or in a
+    circle.
     """
     return _resolve(project, preset, notebook, ())
 
@@ -130,6 +134,8 @@ def _resolve(project: Project, preset: str, notebook: str, extending: tuple[str,
     for name, value in values.items():
         if name in known:
             _check(where, name, known[name].annotation, known[name].type, value)
+            if value == [] != known[name].default and known[name].annotation in _NAMES_OR_NUMBERS:
+                raise UserMistake(f"{where}: {name}=[]: must hold at least one, as in the notebook")
             resolved[name] = value
         elif name != "scale":
             raise UserMistake(f"{where}: {name}={value!r}: no such parameter{nearest(name, known)}")

@@ -3,7 +3,6 @@
 ``python -m transnormer_lib.report.readme`` writes them from ``reports/quick``, as ``make readme`` does.
 """
 
-import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,8 +11,8 @@ from urllib.parse import unquote
 
 from transnormer_lib.choices import SCALES
 from transnormer_lib.ledger import kept, theses
-from transnormer_lib.ledger.claims import by_id, load
-from transnormer_lib.ledger.judging import write_if_changed
+from transnormer_lib.ledger.claims import by_id
+from transnormer_lib.ledger.judging import read_judged, write_if_changed
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.theses import Answer
 from transnormer_lib.papers.catalogue import papers
@@ -45,12 +44,10 @@ def answers(project: Project, preset: str = _PRESET) -> tuple[list[Answer], list
     path = project.report_dir(preset) / "claims.json"
     if not path.exists():
         raise UserMistake(f"preset={preset!r}: has no report yet; run: make report PRESET={preset}")
-    entries = {entry["id"]: entry for entry in json.loads(path.read_text(encoding="utf-8"))}
-    claims = load()
+    entries = {entry["id"]: entry for entry in read_judged(path)}
+    claims, asked = theses.everything()
     known = by_id(claims)
-    found = [
-        theses.answer(paper, thesis, known, entries) for paper in papers() for thesis in theses.load(paper, claims)
-    ]
+    found = [theses.answer(paper, thesis, known, entries) for paper, thesis in asked]
     scale = project.preset(preset).scale
     return found, [one for notebook in project.notebooks for one in kept.larger(scale, notebook, project)]
 

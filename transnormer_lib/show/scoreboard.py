@@ -4,14 +4,13 @@ A notebook runs before the ledger is built, so it shows the previous report's ve
 scoreboard again (:func:`refill`), so page and ledger never disagree.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
-from transnormer_lib.ledger.judging import counts
+from transnormer_lib.ledger.judging import counts, read_judged
 from transnormer_lib.ledger.verdicts import FAILURES
 from transnormer_lib.project import find_project
 from transnormer_lib.show.templating import output_styles, render
@@ -41,6 +40,6 @@ def show(scale: str) -> None:
     from IPython.display import display
 
     path = find_project().report_dir(scale) / "claims.json"
-    claims = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    claims = read_judged(path) if path.exists() else []
     html = output_styles() + scoreboard_html(claims, scale)
     display({"text/html": html, "text/plain": f"Scoreboard of {path}"}, raw=True)

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from transnormer_lib.project import UserMistake
 from transnormer_lib.training import bands, numbers
 from transnormer_lib.training.conditions import run_conditions
 from transnormer_lib.training.config import RunConfig
@@ -35,9 +36,14 @@ _WAIT = 60.0  # seconds between messages of processes that wait for a lock toget
 
 
 def default_root() -> Path:
-    """``$TRANSNORMER_RUNS``, or ``runs/`` in this package's checkout, or ``runs/`` in the current folder."""
-    if "TRANSNORMER_RUNS" in os.environ:
-        return Path(os.environ["TRANSNORMER_RUNS"])
+    """``$TRANSNORMER_RUNS``, or ``runs/`` in this package's checkout, or ``runs/`` in the current folder.
+
+    Raises :class:`UserMistake` for a variable that names a file.
+    """
+    if own := os.environ.get("TRANSNORMER_RUNS"):
+        if Path(own).is_file():
+            raise UserMistake(f"TRANSNORMER_RUNS={own!r}: must be a folder, and is a file")
+        return Path(own)
     checkout = Path(__file__).resolve().parents[2]
     return (checkout if (checkout / "pyproject.toml").exists() else Path.cwd()) / "runs"
 
@@ -47,13 +53,13 @@ def _default_checkpoint_seconds() -> float:
     with suppress(ValueError):
         if (seconds := float(text)) >= 0:
             return seconds
-    raise ValueError(f"TRANSNORMER_CHECKPOINT_SECONDS={text!r}: must be a number of seconds, not negative")
+    raise UserMistake(f"TRANSNORMER_CHECKPOINT_SECONDS={text!r}: must be a number of seconds, not negative")
 
 
 def _default_check_bands() -> bool:
     text = os.environ.get("TRANSNORMER_CHECK_BANDS", "1")
     if text not in ("0", "1"):
-        raise ValueError(f"TRANSNORMER_CHECK_BANDS={text!r}: must be 0 or 1")
+        raise UserMistake(f"TRANSNORMER_CHECK_BANDS={text!r}: must be 0 or 1")
     return text == "1"
 
 
