@@ -115,7 +115,8 @@ def test_a_preset_that_is_wrong_itself_is_named_with_its_field(
 
 
 def test_claims_prints_the_ledger_as_it_is(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    claim = {"id": "eq-9", "locus": "Eq. 9", "verdict": "survives"}
+    claim = {"id": "eq-9", "locus": "Eq. 9", "verdict": "survives", "notebook": "01_a", "scale": "quick"}
+    claim |= {"measured": 1.0, "reason": "", "seeds": None, "source": "run", "anchor": "01_a.html#claim-eq-9"}
     ledger = root / "reports" / "quick" / "claims.json"
     ledger.parent.mkdir(parents=True)
     ledger.write_text(json.dumps([claim]))

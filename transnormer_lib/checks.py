@@ -29,7 +29,7 @@ def check_count(name: str, value: object, least: int = 1, most: int = 2**63 - 1)
 
 
 def check_amounts(name: str, value: object) -> None:
-    """Refuse numbers, within lists and mappings too, that are negative, not finite, or whole and beyond a billion."""
+    """Refuse numbers, within lists and mappings too, that are negative, not finite, or beyond a billion."""
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
     for part in parts:
         check_amounts(name, part)
@@ -37,6 +37,8 @@ def check_amounts(name: str, value: object) -> None:
         check_count(name, int(value), 0, MOST)
     elif isinstance(value, float):
         check_not_negative(name, value)
+        if value > MOST:
+            raise ValueError(f"{name}={value!r}: must be at most {MOST}")
 
 
 def check_flag(name: str, value: object) -> None:
