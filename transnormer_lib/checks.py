@@ -49,19 +49,19 @@ def check_flag(name: str, value: object) -> None:
 
 def check_positive(name: str, value: object) -> None:
     """Refuse anything but a positive finite number."""
-    if not (_is_number(value) and 0.0 < value < math.inf):  # type: ignore[operator]
+    if not (is_number(value) and 0.0 < value < math.inf):  # type: ignore[operator]
         raise ValueError(f"{name}={value!r}: must be a positive finite number")
 
 
 def check_not_negative(name: str, value: object) -> None:
     """Refuse anything but a finite number of at least zero."""
-    if not (_is_number(value) and 0.0 <= value < math.inf):  # type: ignore[operator]
+    if not (is_number(value) and 0.0 <= value < math.inf):  # type: ignore[operator]
         raise ValueError(f"{name}={value!r}: must be a finite number and not negative")
 
 
 def check_probability(name: str, value: object) -> None:
     """Refuse anything but a probability below one, as dropout takes it."""
-    if not (_is_number(value) and 0.0 <= value < 1.0):  # type: ignore[operator]
+    if not (is_number(value) and 0.0 <= value < 1.0):  # type: ignore[operator]
         raise ValueError(f"{name}={value!r}: must be in [0, 1)")
 
 
@@ -104,5 +104,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; must be one of {', '.join(names) or 'nothing'}"
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether a value is a whole number or a float, and no truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool)

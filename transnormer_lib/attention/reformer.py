@@ -65,7 +65,7 @@ class ReformerConfig(AttentionConfig):
 
     @property
     def bucket_count(self) -> int:
-        return self.buckets or max(2, 1 << ((2 * self.max_length // self.chunk_size).bit_length() - 1))
+        return self.buckets or 1 << (max(2 * self.max_length // self.chunk_size, 2).bit_length() - 1)
 
 
 @register("reformer", ReformerConfig)

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from transnormer_lib import attention
-from transnormer_lib.attention.interface import check_tensor
 from transnormer_lib.attention.norms import LayerNorm, RMSNorm
 from transnormer_lib.models.blocks import Block, build_norm
 from transnormer_lib.models.config import ModelConfig
+from transnormer_lib.models.inputs import check_device, check_ids
 from transnormer_lib.models.positions import Positions
 from transnormer_lib.models.pretrained import Pretrained
 
@@ -31,22 +31,6 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         model.train(was_training)
-
-
-def check_ids(name: str, ids: object, size: int) -> None:
-    """Refuse what is no tensor of whole numbers in [0, ``size``): TypeError or ValueError in one line."""
-    check_tensor(name, ids)
-    assert isinstance(ids, Tensor)
-    if ids.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"{name}.dtype={ids.dtype}: must be int64 or int32")
-    if not ids.is_meta and ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= size):
-        raise ValueError(f"{name}: holds {int(ids.min())} to {int(ids.max())}, must be in [0, {size})")
-
-
-def check_device(name: str, x: Tensor, weight: Tensor) -> None:
-    """Refuse an input on another device than the weights."""
-    if x.device != weight.device:
-        raise ValueError(f"{name}.device={x.device}: must equal the weights' device={weight.device}")
 
 
 class Backbone(nn.Module, Pretrained):
@@ -77,9 +61,9 @@ class Backbone(nn.Module, Pretrained):
         Raises ValueError or TypeError for ids that are no [B, N] of whole numbers below ``vocab_size``. A GPU tells of
         ids out of range by an assertion of its own, since looking at them would wait for it.
         """
-        if not isinstance(input_ids_BN, Tensor) or input_ids_BN.ndim != 2:
+        if not isinstance(input_ids_BN, Tensor) or input_ids_BN.ndim != 2 or not input_ids_BN.shape[1]:
             check_ids("input_ids", input_ids_BN, self.config.vocab_size)
-            raise ValueError(f"input_ids.shape={tuple(input_ids_BN.shape)}: must be [B, N]")
+            raise ValueError(f"input_ids.shape={tuple(input_ids_BN.shape)}: must be [B, N], N at least 1")
         return self.dropout(self.embedding_norm(self.positions(self._embedded(input_ids_BN), start)))
 
     def embed_one(self, input_ids_B: Tensor, position: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict
+from operator import index
 from pathlib import Path
 from typing import Literal, Self
 
@@ -22,6 +23,7 @@ from transnormer_lib import attention
 from transnormer_lib.checks import check_choice, check_count
 from transnormer_lib.files import write_bytes
 from transnormer_lib.models.backbone import evaluating
+from transnormer_lib.models.inputs import check_device
 from transnormer_lib.models.language_model import LanguageModel, ModelState
 from transnormer_lib.models.sampling import Sampling
 from transnormer_lib.models.stepper import Rereader, Stepper
@@ -250,7 +252,10 @@ def _saved(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def _sequences(stop: Stop, vocab_size: int) -> tuple[tuple[int, ...], ...]:
-    sequences = tuple(tuple(int(token) for token in (ids if isinstance(ids, Sequence) else (ids,))) for ids in stop)
+    try:
+        sequences = tuple(tuple(map(index, ids if isinstance(ids, Sequence) else (ids,))) for ids in stop)
+    except TypeError:
+        raise TypeError(f"stop={stop!r}: must hold ids and sequences of ids") from None
     for ids in sequences:
         if not ids or min(ids) < 0 or max(ids) >= vocab_size:
             raise ValueError(f"stop={list(stop)!r}: each must hold at least one id, all in [0, {vocab_size})")
@@ -263,6 +268,8 @@ def _check(model: LanguageModel, prompts: Sequence[Tensor], max_new_tokens: int,
         if form == "recurrent" and not attention.is_recurrent(name):
             raise ValueError(f"form='recurrent': {name!r} has no recurrent form; use form='parallel'")
     check_count("max_new_tokens", max_new_tokens, least=0)
+    if not isinstance(prompts, Sequence | Tensor) or (isinstance(prompts, Tensor) and not prompts.ndim):
+        raise TypeError(f"prompts={type(prompts).__name__}: must be a sequence of tensors of token ids")
     if not len(prompts):
         raise ValueError("prompts=[]: needs at least one prompt")
     vocab_size, max_length = model.config.vocab_size, model.config.max_length
@@ -273,6 +280,7 @@ def _check(model: LanguageModel, prompts: Sequence[Tensor], max_new_tokens: int,
             raise ValueError(f"prompts[{number}].shape={tuple(prompt.shape)}: must be [N] with N at least 1")
         if prompt.dtype not in (torch.int64, torch.int32):
             raise ValueError(f"prompts[{number}].dtype={prompt.dtype}: must be int64 or int32")
+        check_device(f"prompts[{number}]", prompt, model.embedding.weight)
         if int(prompt.min()) < 0 or int(prompt.max()) >= vocab_size:
             raise ValueError(f"prompts[{number}]: holds an id outside [0, {vocab_size})")
         if len(prompt) + max_new_tokens - 1 > max_length:
