@@ -87,8 +87,10 @@ class Classifier(Backbone):
     def _check(self, input_ids: Tensor, key_padding_mask: Tensor | None, targets: Tensor | None) -> None:
         config, weight = self.classifier_config, self.embedding.weight
         check_ids("input_ids", input_ids, config.model.vocab_size)
-        dimensions = "B, 2, N" if config.pairs else "B, N" if config.kind == "label" else "B, C, N"
-        check_sequences("input_ids", input_ids, dimensions, key_padding_mask, weight)
+        shape = f"[B, C, N] with kind={config.kind!r}"
+        if config.kind == "label":
+            shape = f"[B, 2, N] with pairs={config.pairs}" if config.pairs else f"[B, N] with pairs={config.pairs}"
+        check_sequences("input_ids", input_ids, shape, key_padding_mask, weight)
         if targets is not None and config.kind != "span":
             classes = input_ids.shape[1] if config.kind == "choice" else config.classes
             check_targets(targets, tuple(input_ids.shape[:1]), classes, weight)

@@ -10,11 +10,11 @@ Shapes: B sequences, N length, V vocabulary.
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from operator import index
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ from transnormer_lib.models.stepper import Rereader, Stepper
 Form = Literal["recurrent", "parallel"]  # a state per token, or the whole text read again for every token
 Stop = Collection[int | Sequence[int]]  # ids, and sequences of ids, after which a text ends
 
-_FORMAT = "transnormer generation 2"
+_FORMAT = "transnormer generation 3"
 
 
 class Generation:
@@ -123,18 +123,22 @@ class Generation:
         plain = {name: getattr(self, name) for name in names} | {"next": self._next, "sampling": asdict(self.sampling)}
         metadata = {"format": _FORMAT, "model": fingerprint(self.model), "generation": json.dumps(plain)}
         metadata["device"] = self._device.type
+        metadata["sha256"] = _digest(metadata, tensors)
         write_bytes(path, save(tensors, metadata))
 
     @classmethod
     def load(cls, path: Path, model: LanguageModel) -> Self:
-        """The generation that :meth:`save` wrote. Raises ValueError for another file, and for another model's."""
+        """The generation that :meth:`save` wrote. Raises ValueError for any other file and model."""
         tensors, metadata = _saved(path)
-        if metadata["model"] != fingerprint(model):
+        if metadata.get("model") != fingerprint(model):
             raise ValueError(f"path={str(path)!r}: was saved with another model, or with other weights of this one")
-        if metadata["device"] != (here := model.embedding.weight.device.type):
+        if metadata.get("device") != (here := model.embedding.weight.device.type):
             raise ValueError(
-                f"path={str(path)!r}: was saved on {metadata['device']!r}, whose random numbers {here!r} does not make"
+                f"path={str(path)!r}: was saved on {metadata.get('device')!r}, whose random numbers {here!r} does not"
+                " make"
             )
+        if metadata.pop("sha256", "") != _digest(metadata, tensors):
+            raise ValueError(f"path={str(path)!r}: is damaged: it is not what was saved")
         plain = json.loads(metadata["generation"])
         self = cls.__new__(cls)
         stop = tuple(tuple(ids) for ids in plain.pop("stop"))
@@ -229,10 +233,14 @@ def continued(
 
 def fingerprint(model: LanguageModel) -> str:
     """The digest of a model's config and weights."""
-    digest = hashlib.sha256(json.dumps(asdict(model.config), sort_keys=True).encode())
-    for name, tensor in sorted(model.state_dict().items()):
+    return _digest(asdict(model.config), model.state_dict())
+
+
+def _digest(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -51,11 +51,11 @@ def check_shape(name: str, x: Tensor, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name}.shape={tuple(x.shape)}: must be {shape}")
 
 
-def check_sequences(name: str, x: Tensor, dimensions: str, mask: Tensor | None, weight: Tensor) -> None:
-    """Refuse an x that has not the ``dimensions`` "B, N" or "B, C, N", with N at least 1, or is on another device than
-    the weights; and a padding mask that does not fit it."""
-    if x.ndim != dimensions.count(",") + 1 or x.shape[-1] < 1:
-        raise ValueError(f"{name}.shape={tuple(x.shape)}: must be [{dimensions}], N at least 1")
+def check_sequences(name: str, x: Tensor, shape: str, mask: Tensor | None, weight: Tensor) -> None:
+    """Refuse an x of another ``shape`` than "[B, N]", "[B, C, N] with …", on another device than the weights, or with
+    no token, and a padding mask that does not fit it."""
+    if x.ndim != shape.count(",") + 1 or x.shape[-1] < 1:
+        raise ValueError(f"{name}.shape={tuple(x.shape)}: must be {shape}, N at least 1")
     check_device(name, x, weight)
     if mask is not None:
         check_tensor("key_padding_mask", mask)

@@ -79,7 +79,7 @@ class LanguageModel(Backbone):
     def _check(self, input_ids_BN: Tensor, key_padding_mask: Tensor | None, targets_BN: Tensor | None) -> None:
         check_ids("input_ids", input_ids_BN, self.config.vocab_size)
         weight = self.embedding.weight
-        check_sequences("input_ids", input_ids_BN, "B, N", key_padding_mask, weight)
+        check_sequences("input_ids", input_ids_BN, "[B, N]", key_padding_mask, weight)
         if targets_BN is not None:
             check_targets(targets_BN, tuple(input_ids_BN.shape), self.config.vocab_size, weight)
 

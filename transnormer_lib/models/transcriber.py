@@ -60,7 +60,7 @@ def check_frames(config: ModelConfig, frames_BNF: Tensor, key_padding_mask: Tens
         raise ValueError(f"frames.shape={tuple(frames_BNF.shape)}: {rule}")
     if frames_BNF.dtype != weight.dtype and not torch.is_autocast_enabled(frames_BNF.device.type):
         raise TypeError(f"frames.dtype={frames_BNF.dtype}: must equal the weights' dtype={weight.dtype}")
-    check_sequences("frames", frames_BNF[..., 0], "B, N", key_padding_mask, weight)
+    check_sequences("frames", frames_BNF[..., 0], "[B, N]", key_padding_mask, weight)
 
 
 def greedy(logits_BNV: Tensor, key_padding_mask: Tensor | None = None) -> list[list[int]]:
