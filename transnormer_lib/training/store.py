@@ -22,6 +22,7 @@ from transnormer_lib.training.conditions import run_conditions
 from transnormer_lib.training.config import RunConfig
 from transnormer_lib.training.devices import launched_processes
 from transnormer_lib.training.identity import run_id
+from transnormer_lib.training.records import explain_divergence
 from transnormer_lib.training.stored_run import (
     Run,
     RunDamaged,
@@ -32,6 +33,7 @@ from transnormer_lib.training.stored_run import (
     write_run,
 )
 
+_TOLD: set[str] = set()  # the diverged runs of which this notebook has told
 _WAIT = 60.0  # seconds between messages of processes that wait for a lock together
 
 
@@ -116,11 +118,18 @@ class RunStore:
         Raises :class:`RunFailed` if that run did not finish. A run that stops outside a band is returned with a record
         and no model. A stored run outside a band of ``config`` is returned, with a line on standard error.
 
+        A notebook says once, on standard error and so on its page, what broke in a run that diverged, when and where.
+
         ``tracker`` is passed to :func:`~transnormer_lib.training.trainer.train`; trackers that write files write to
         ``tracking/`` in the store.
         """
-        if launched_processes() > 1:
-            return self._get_together(config, tracker)
+        run = self._get_together(config, tracker) if launched_processes() > 1 else self._get(config, tracker, weights)
+        if run.record["status"] == "diverged" and "ipykernel" in sys.modules and run.path.name not in _TOLD:
+            _TOLD.add(run.path.name)
+            print(f"run {run.path.name} diverged: {explain_divergence(run.record['divergence'])}", file=sys.stderr)
+        return run
+
+    def _get(self, config: RunConfig, tracker: Any, weights: bool) -> Run:
         if found := self._found(config, weights):
             # A process that is killed just after completing a run leaves this.
             shutil.rmtree(self._partial(config), ignore_errors=True)
