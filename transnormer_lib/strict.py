@@ -53,11 +53,13 @@ def check_type(name: str, value: Any, kind: Any, written: str = "") -> None:
 
     Nothing is converted, but a whole number may be given for a float.
     """
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
+    written = written or (kind.__name__ if isinstance(kind, type) else str(kind))
     try:
         TypeAdapter(kind).validate_python(value, strict=True)
+    except PydanticUserError:
+        raise ValueError(f"{name}: {written} is no type") from None
     except ValidationError as error:
-        written = written or (kind.__name__ if isinstance(kind, type) else str(kind))
         raise ValueError(f"{name}={value!r}: must be {written} ({error.errors()[0]['msg']})") from None
     check_amounts(name, value)

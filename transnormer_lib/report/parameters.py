@@ -49,14 +49,20 @@ def parameters_cell(cells: list[dict[str, Any]], notebook: str) -> dict[str, Any
 
 
 def parse(source: str, notebook: str) -> list[Parameter]:
-    """The parameters that a cell's source declares. Raises :class:`UserMistake` for any other line."""
-    comments = {
-        token.start[0]: token.string.lstrip("# ").strip()
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
+    """The parameters that a cell's source declares. Raises :class:`UserMistake` for anything else."""
+    try:
+        body = ast.parse(source).body
+        comments = {
+            token.start[0]: token.string.lstrip("# ").strip()
+            for token in tokenize.generate_tokens(io.StringIO(source).readline)
+            if token.type == tokenize.COMMENT
+        }
+    except SyntaxError as error:
+        raise UserMistake(f"{notebook}: parameters cell, line {error.lineno}: {error.msg}") from None
+    except (tokenize.TokenError, ValueError, RecursionError, MemoryError) as error:
+        raise UserMistake(f"{notebook}: parameters cell: {' '.join(str(error).split())}") from None
     found = []
-    for node in ast.parse(source).body:
+    for node in body:
         if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None):
             line = source.splitlines()[node.lineno - 1]
             raise UserMistake(f"{notebook}: parameters cell: {line!r}: must be 'name: type = default  # comment'")
@@ -64,8 +70,9 @@ def parse(source: str, notebook: str) -> list[Parameter]:
         try:
             kind = eval(annotation, {"__builtins__": {}}, _TYPES)
             default = ast.literal_eval(node.value)
-        except (NameError, TypeError, ValueError) as error:
-            raise UserMistake(f"{notebook}: parameter {node.target.id}: {error}") from None
+        except Exception as error:  # an annotation is an expression, which can fail in any way
+            line = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise UserMistake(f"{notebook}: parameter {node.target.id}: {line}") from None
         name = node.target.id
         _check(notebook, name, annotation, kind, default)
         found.append(Parameter(name, annotation, kind, default, comments.get(node.end_lineno or node.lineno, "")))
@@ -89,10 +96,7 @@ def declared(project: Project, notebook: str) -> list[Parameter]:
     except (ValueError, KeyError) as error:
         raise UserMistake(f"{notebook}: not a notebook: {error}") from None
     source = parameters_cell(cells, notebook)["source"]
-    try:
-        return parse("".join(source), notebook)
-    except SyntaxError as error:
-        raise UserMistake(f"{notebook}: parameters cell, line {error.lineno}: {error.msg}") from None
+    return parse("".join(source), notebook)
 
 
 def resolve(project: Project, preset: str, notebook: str) -> dict[str, Any]:

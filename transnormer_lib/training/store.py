@@ -76,6 +76,7 @@ class RunStore:
     def __init__(
         self, root: Path | None = None, checkpoint_seconds: float | None = None, check_bands: bool | None = None
     ) -> None:
+        launched_processes()  # refuses a wrong number once, not for every run
         self.root = Path(root) if root is not None else default_root()
         self.check_bands = _default_check_bands() if check_bands is None else check_bands
         self.checkpoint_seconds = _default_checkpoint_seconds() if checkpoint_seconds is None else checkpoint_seconds
