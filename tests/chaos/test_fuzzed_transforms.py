@@ -14,7 +14,7 @@ from mechanism_cases import CAUSAL, draw, holes, make
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from transnormer_lib.attention import AttentionBlock, names
+from transnormer_lib.attention import AttentionBlock, build, names
 
 FORMS = [(name, causal) for name in names() for causal in ((False, True) if name in CAUSAL else (False,))]
 FORM_IDS = [f"{name}-{'causal' if causal else 'bidirectional'}" for name, causal in FORMS]
@@ -209,6 +209,23 @@ def test_a_compiled_mechanism_computes_what_it_computes(name: str, causal: bool,
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-4)
     tried("a mechanism that is compiled")
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+@pytest.mark.parametrize(("name", "scale", "n"), [("linear-unscaled", 2.0, 2048), ("performer", 3000.0, 512)])
+def test_half_precision_has_room_for_the_inputs_that_the_documentation_names(
+    name: str, scale: float, n: int, causal: bool, tried: Tried
+) -> None:
+    mechanism = build(name, {"heads": 2, "head_dim": 64, "causal": causal}).eval()
+    for seed in range(trials(1, 5)):
+        generator = torch.Generator().manual_seed(seed)
+        mechanism.reset_parameters(generator)
+        q, k, v, g = (torch.randn(1, 2, n, 64, generator=generator) for _ in range(4))
+        x = [(scale * t).half().requires_grad_() for t in (q, k, v)]
+        o = mechanism(*x)
+        o.backward(g.half())
+        assert all(t.isfinite().all() for t in (o, *(t.grad for t in x)))
+        tried("a gradient in float16")
 
 
 def test_a_gradient_in_half_precision_overflows_only_where_the_exact_one_does(tried: Tried) -> None:
