@@ -8,14 +8,15 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import yaml
-from chaos_trials import Tried, trials
-from hypothesis import HealthCheck, given, settings
+from chaos_trials import Tried, cases
+from hypothesis import given
 from hypothesis import strategies as st
 from mutations import NUMBERS, broken, junk, spoiled
 from project_factory import CHECKOUT
 from refusals import Refused, outcome
 from training_cases import config
 
+from transnormer_lib.checks import check_amounts
 from transnormer_lib.files import read_yaml
 from transnormer_lib.ledger import claims, theses
 from transnormer_lib.papers import tables
@@ -26,7 +27,6 @@ from transnormer_lib.strict import from_plain
 from transnormer_lib.training.config import RunConfig
 from transnormer_lib.training.setup import parameters_of
 
-checks = list(HealthCheck)
 CHECKED = Project(CHECKOUT)
 STUDIES = CHECKOUT / "transnormer_lib" / "studies"
 PAPERS = CHECKOUT / "transnormer_lib" / "papers"
@@ -64,7 +64,7 @@ def test_any_parameter_file_is_planned_or_refused(notebook: str, project: Projec
     count, known, file = 0, declared(project, notebook), project.values_path("quick", notebook)
     sound = file.read_bytes() if file.exists() else b""
 
-    @settings(max_examples=trials(6, 60), suppress_health_check=checks)
+    @cases(6, 60, notebook)
     @given(data=st.data())
     def one(data: st.DataObject) -> None:
         nonlocal count
@@ -80,6 +80,7 @@ def test_any_parameter_file_is_planned_or_refused(notebook: str, project: Projec
             return
         values = resolve(project, "quick", notebook)
         assert set(values) == {p.name for p in known}
+        check_amounts("values", values)
         for run in found[:2]:
             size = outcome(lambda run=run: parameters_of(run))
             assert isinstance(size, Refused) or size > 0
@@ -95,7 +96,7 @@ def test_any_preset_is_read_or_refused(project: Project, tried: Tried) -> None:
     count, file = 0, project.root / "params" / "quick" / "preset.yaml"
     sound = file.read_bytes()
 
-    @settings(max_examples=trials(10, 200), suppress_health_check=checks)
+    @cases(10, 200)
     @given(data=st.data())
     def one(data: st.DataObject) -> None:
         nonlocal count
@@ -121,7 +122,7 @@ def test_any_claims_are_read_or_refused(study: str, tmp_path: Path, tried: Tried
     content = read_yaml(STUDIES / study / "claims.yaml")
     some = {**content, "claims": content["claims"][:4]}
 
-    @settings(max_examples=trials(4, 50), suppress_health_check=checks)
+    @cases(4, 50, study)
     @given(data=st.data())
     def one(data: st.DataObject) -> None:
         nonlocal count
@@ -147,7 +148,7 @@ def test_any_theses_are_read_or_refused(paper: str, tmp_path: Path, tried: Tried
     path = tmp_path / paper / "theses.yaml"
     path.parent.mkdir()
 
-    @settings(max_examples=trials(6, 150), suppress_health_check=checks)
+    @cases(6, 150, paper)
     @given(data=st.data())
     def one(data: st.DataObject) -> None:
         nonlocal count
@@ -168,7 +169,7 @@ def test_any_published_table_is_read_or_refused(table: str, tmp_path: Path, trie
     count, file = 0, PAPERS / "transnormer" / "tables" / f"{table}.yaml"
     path = tmp_path / file.name
 
-    @settings(max_examples=trials(6, 120), suppress_health_check=checks)
+    @cases(6, 120, table)
     @given(content=spoiled(yaml.safe_load(file.read_bytes())))
     def one(content: Any) -> None:
         nonlocal count
@@ -184,7 +185,7 @@ def test_any_run_is_described_or_refused(tried: Tried) -> None:
     count = 0
     sound = json.loads(json.dumps([asdict(config("transnormer-t2")), asdict(config("flash", "masked"))]))
 
-    @settings(max_examples=trials(40, 800), suppress_health_check=checks)
+    @cases(40, 800)
     @given(data=st.data())
     def one(data: st.DataObject) -> None:
         nonlocal count

@@ -5,8 +5,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
-from chaos_trials import Tried, trials
-from hypothesis import HealthCheck, given, settings
+from chaos_trials import Tried, cases
+from hypothesis import given
 from hypothesis import strategies as st
 from mechanism_cases import CAUSAL, draw, holes, make
 from refusals import Refused, outcome
@@ -66,7 +66,7 @@ def real(o: Tensor, mask: Tensor | None) -> Tensor:
 def test_any_config_and_length_gives_the_specification_or_a_rule(name: str, causal: bool, tried: Tried) -> None:
     count = 0
 
-    @settings(max_examples=trials(4, 60), suppress_health_check=list(HealthCheck))
+    @cases(4, 60, name, causal)
     @given(
         config=configs(name, causal),
         b=st.integers(0, 3),
@@ -135,7 +135,7 @@ def test_an_argument_that_does_not_fit_is_named_with_its_rule(name: str, causal:
     count = 0
     arguments = ["x"] if len(draw(name, 1, 1, 0)) == 1 else ["q", "k", "v"]
 
-    @settings(max_examples=trials(6, 80), suppress_health_check=list(HealthCheck))
+    @cases(6, 80, name, causal)
     @given(
         which=st.sampled_from([*arguments, "all", "key_padding_mask"]),
         how=st.sampled_from(list(SPOILED)),

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from chaos_trials import Tried, trials
-from hypothesis import HealthCheck, given, settings
+from chaos_trials import Tried, cases, trials
+from hypothesis import given
 from hypothesis import strategies as st
 from refusals import Refused, outcome
 from torch import Tensor
@@ -101,7 +101,7 @@ KINDS = (*ROWS, "encoder", "label", "pairs", "choice", "span", "frames")
 def test_an_input_of_a_model_is_read_or_refused_by_name(kind: str, tried: Tried) -> None:
     count = 0
 
-    @settings(max_examples=trials(15, 150), suppress_health_check=list(HealthCheck))
+    @cases(15, 150, kind)
     @given(
         how=st.sampled_from(list(SPOILED)),
         mask_as=st.sampled_from(list(SPOILED_MASKS)),
@@ -116,6 +116,8 @@ def test_an_input_of_a_model_is_read_or_refused_by_name(kind: str, tried: Tried)
         mask_of = torch.zeros(x.shape[:2] if kind == "frames" else x.shape, dtype=torch.bool)
         mask_of[..., n // 2 + 1 :] = True
         mask = None if decodes and mask_as == "none" else SPOILED_MASKS[mask_as](mask_of)
+        if decodes and mask is None:
+            outcome(lambda: model.prefill(SPOILED[how](x)))
         found = outcome(lambda: model(SPOILED[how](x), mask))
         right = how in FITS and mask_as in ("none", "all padding", "no padding") and n <= LONGEST
         if how == "32 bits" and kind == "frames":
@@ -134,7 +136,7 @@ def test_an_input_of_a_model_is_read_or_refused_by_name(kind: str, tried: Tried)
 def test_targets_of_a_model_are_counted_or_refused_by_name(kind: str, tried: Tried) -> None:
     count = 0
 
-    @settings(max_examples=trials(6, 60), suppress_health_check=list(HealthCheck))
+    @cases(6, 60, kind)
     @given(how=st.sampled_from(list(SPOILED)), b=st.integers(1, 3), n=st.integers(4, LONGEST))
     def one(how: str, b: int, n: int) -> None:
         nonlocal count
@@ -191,7 +193,7 @@ NUMBERS = st.one_of(st.integers(-2, LONGEST + 3), anything, st.just(2**70))
 def test_a_generation_writes_or_refuses_by_name(name: str, tried: Tried) -> None:
     count = 0
 
-    @settings(max_examples=trials(15, 200), suppress_health_check=list(HealthCheck))
+    @cases(15, 200, name)
     @given(
         prompts=PROMPTS,
         new=NUMBERS,
@@ -241,7 +243,7 @@ def test_a_generation_writes_or_refuses_by_name(name: str, tried: Tried) -> None
 def test_both_forms_of_a_generation_write_the_same(tried: Tried) -> None:
     count = 0
 
-    @settings(max_examples=trials(10, 100), suppress_health_check=list(HealthCheck))
+    @cases(10, 100)
     @given(name=st.sampled_from(ROWS), prompts=st.lists(ids, min_size=1, max_size=3), new=st.integers(0, 12))
     def one(name: str, prompts: list[Tensor], new: int) -> None:
         nonlocal count

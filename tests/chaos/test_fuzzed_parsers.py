@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from chaos_trials import Tried, trials
-from hypothesis import HealthCheck, given, settings
+from chaos_trials import Tried, cases
+from hypothesis import given
 from mutations import broken, spoiled
 from project_factory import CHECKOUT
 from refusals import Refused, outcome
@@ -31,7 +31,6 @@ from transnormer_lib.project import Project
 from transnormer_lib.training import carried
 from transnormer_lib.training.store import RunStore
 
-checks = list(HealthCheck)
 Reader = Callable[[Path], Any]
 
 
@@ -39,7 +38,7 @@ def _tried(kind: str, sound: bytes, path: Path, read: Reader, tried: Tried, full
     """The outcomes of ``read`` on broken forms of ``sound``, written to ``path``."""
     found: list[Any] = []
 
-    @settings(max_examples=trials(20, full), suppress_health_check=checks)
+    @cases(20, full, kind, path.name)
     @given(content=broken(sound))
     def one(content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -191,7 +190,7 @@ def test_a_text_of_ones_own_is_split_or_the_file_is_named(suffix: str, tmp_path:
 def test_claims_json_of_another_form_is_refused(tmp_path: Path, tried: Tried) -> None:
     count, path = 0, tmp_path / "claims.json"
 
-    @settings(max_examples=trials(20, 200), suppress_health_check=checks)
+    @cases(20, 200)
     @given(judged=spoiled(json.loads(CLAIMS_JSON)))
     def one(judged: Any) -> None:
         nonlocal count

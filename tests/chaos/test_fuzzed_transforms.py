@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from chaos_trials import Tried, trials
-from hypothesis import HealthCheck, given, settings
+from chaos_trials import Tried, cases, trials
+from hypothesis import given
 from hypothesis import strategies as st
 from mechanism_cases import CAUSAL, draw, holes, make
 from torch import Tensor
@@ -106,7 +106,7 @@ def test_derivatives_maps_and_copies_of_the_fast_form_are_those_of_the_specifica
 ) -> None:
     count = 0
 
-    @settings(max_examples=trials(3, 60), suppress_health_check=list(HealthCheck))
+    @cases(3, 60, name, causal)
     @given(
         way=st.sampled_from(list(WAYS)),
         copied=st.sampled_from(list(COPIES)),
@@ -150,7 +150,7 @@ def test_autocast_around_and_in_a_mechanism_changes_no_result_of_half_precision(
 ) -> None:
     count = 0
 
-    @settings(max_examples=trials(1, 12), suppress_health_check=list(HealthCheck))
+    @cases(1, 12, name, causal)
     @given(
         dtype=st.sampled_from([torch.bfloat16, torch.float16]),
         forward_in=st.booleans(),
@@ -231,7 +231,7 @@ def test_half_precision_has_room_for_the_inputs_that_the_documentation_names(
 def test_a_gradient_in_half_precision_overflows_only_where_the_exact_one_does(tried: Tried) -> None:
     count, most = 0, torch.finfo(torch.float16).max
 
-    @settings(max_examples=trials(30, 300), suppress_health_check=list(HealthCheck))
+    @cases(30, 300)
     @given(
         form=st.sampled_from(FORMS),
         scale=st.sampled_from([1.0, 4.0, 12.0, 40.0, 200.0]),

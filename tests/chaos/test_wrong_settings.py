@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
-from chaos_trials import Tried, trials
-from hypothesis import HealthCheck, given, settings
+from chaos_trials import Tried, cases
+from hypothesis import given
 from mutations import broken
 from project_factory import STUDY, make_project, study_project
 from report_factory import HOSTILE, make_report
@@ -20,7 +20,6 @@ from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.index import build_overview, build_report
 from transnormer_lib.training.__main__ import main as train
 
-checks = list(HealthCheck)
 RUN: dict[str, Any] = {
     "name": "tiny",
     "model": {"architecture": "linear", "dim": 8, "heads": 1, "layers": 1},
@@ -136,7 +135,7 @@ def test_a_broken_claims_json_costs_its_presets_counts_alone(tmp_path: Path, tri
     path, count = report / "claims.json", 0
     assert (report / "index.html").exists()
 
-    @settings(max_examples=trials(15, 200), suppress_health_check=checks)
+    @cases(15, 200)
     @given(content=broken(json.dumps([{"id": "é", "verdict": "trend"}]).encode()))
     def one(content: bytes) -> None:
         nonlocal count

@@ -55,7 +55,10 @@ def spoiled(draw: st.DrawFn, sound: Any, most: int = 2) -> Any:
     """Plain values with up to ``most`` changes: something replaced, left out, given twice or renamed."""
     value = copied(sound)
     for _ in range(draw(st.integers(0, most))):
-        path = draw(st.sampled_from(paths(value)))
+        places = paths(value)
+        if draw(st.booleans()):  # of the many places most are deep
+            places = [place for place in places if len(place) <= 2]
+        path = draw(st.sampled_from(places))
         if not path:
             continue
         holder = value
