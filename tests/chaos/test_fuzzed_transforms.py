@@ -145,6 +145,20 @@ def test_derivatives_maps_and_copies_of_the_fast_form_are_those_of_the_specifica
 
 
 @each_form
+@pytest.mark.parametrize("more", [{}, {"rotary": "lrpe", "norm_after": "embedding"}], ids=["plain", "rotated"])
+def test_a_gradient_that_can_be_differentiated_is_the_gradient(name: str, causal: bool, more: dict[str, Any]) -> None:
+    found = []
+    for graph in (False, True):
+        x = [t.requires_grad_() for t in draw(name, 2, 19, 0)]
+        mechanism = make(name, 0, causal=causal, impl="chunked", **({} if len(x) == 1 else more))
+        of = [*x, *(parameter for parameter in mechanism.parameters() if parameter.requires_grad)]
+        loss = mechanism(*x, holes(2, 19, 0)).square().sum()
+        found.append(torch.autograd.grad(loss, of, create_graph=graph, materialize_grads=True))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other.detach(), rtol=1e-8, atol=1e-8)
+
+
+@each_form
 def test_autocast_around_and_in_a_mechanism_changes_no_result_of_half_precision(
     name: str, causal: bool, tried: Tried
 ) -> None:

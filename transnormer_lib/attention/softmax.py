@@ -69,9 +69,10 @@ class SoftmaxAttention(CachedAttention):
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         q, k = self.rotated(q, k)
-        return self._matrix(q, k, allowed)
+        return self.rotated_matrix(q, k, allowed)
 
-    def _matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
+    def rotated_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
+        """``attention_matrix`` of rotated queries and keys."""
         return masked_softmax((q * self.config.head_dim**-0.5) @ k.mT, allowed)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
@@ -82,7 +83,7 @@ class SoftmaxAttention(CachedAttention):
         def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             with without_autocast(q.device.type):
                 seen = self.allowed(q.shape[2], key_padding_mask, q.device)
-                return (self._matrix(widen(q), widen(k), seen) @ widen(v)).to(q.dtype)
+                return (self.rotated_matrix(widen(q), widen(k), seen) @ widen(v)).to(q.dtype)
 
         if transformed() and not p:
             return plain(q, k, v)
