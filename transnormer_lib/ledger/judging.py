@@ -24,6 +24,7 @@ from transnormer_lib.ledger.measurements import MIME
 from transnormer_lib.ledger.verdicts import VERDICTS, Judgement, at_least, judge, marked
 from transnormer_lib.project import UserMistake
 
+_JUDGED = {"id", "notebook", "locus", "verdict", "scale", "measured", "reason", "seeds", "source", "anchor"}
 NEVER_RUN = "the notebook has not been run at this preset"
 
 
@@ -217,25 +218,38 @@ def counts(claims: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return {verdict: found[verdict] for verdict in VERDICTS}
 
 
+def read_judged(path: Path) -> list[dict[str, Any]]:
+    """The entries of a claims.json, edited or not. Raises :class:`UserMistake` for a file that is none."""
+    try:
+        entries = parse_json(path.read_text(encoding="utf-8"))
+        if not isinstance(entries, list) or not all(
+            isinstance(entry, dict) and entry.keys() >= _JUDGED and entry["verdict"] in VERDICTS for entry in entries
+        ):
+            raise ValueError("must be a list of judged claims")
+    except (ValueError, RecursionError, OSError) as fault:
+        reason = " ".join(str(fault).split())
+        raise UserMistake(f"{path.parent.name}/{path.name}: {reason}; make the report again") from None
+    return entries
+
+
 def write_json_list(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
     """Write claims.json or theses.json, with its digest, unless it is unchanged."""
     sums.write(path, json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_json_list(path: Path) -> list[dict[str, Any]]:
-    """What :func:`write_json_list` wrote. Raises UserMistake for a file that is missing or was edited."""
+    """The claims that :func:`write_json_list` wrote. Raises UserMistake for a file that is missing, edited or none."""
     if not path.exists():
         raise UserMistake(f"preset={path.parent.name!r}: has no report yet; run: make report PRESET={path.parent.name}")
     if damage := sums.damage(path):
         where = f"reports/{path.parent.name}"
         raise UserMistake(f"{where}: {damage}; write it again: transnormer report --preset {path.parent.name}")
-    found: list[dict[str, Any]] = parse_json(path.read_text(encoding="utf-8"))
-    return found
+    return read_judged(path)
 
 
 def write_if_changed(path: Path, text: str) -> bool:
     """Write ``text`` atomically unless the file holds it already; returns whether it was written."""
-    if path.exists() and path.read_text(encoding="utf-8") == text:
+    if path.exists() and path.read_bytes() == text.encode():
         return False
     write_text(path, text)
     return True

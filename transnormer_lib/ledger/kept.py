@@ -155,7 +155,7 @@ def read(preset: str, notebook: str, project: Project | None = None) -> Kept | N
         for name, value, own in (("preset", found.preset, preset), ("notebook", found.notebook, notebook)):
             if value != own:
                 raise ValueError(f"{name}={value!r}: must be {own!r}, as its place says")
-    except (AttributeError, ValueError, TypeError) as fault:
+    except (AttributeError, ValueError, TypeError, RecursionError) as fault:
         raise UserMistake(f"{where}: is not a kept result: {fault}") from None
     return found
 

@@ -21,9 +21,11 @@ from pydantic import Field
 from transnormer_lib.checks import nearest
 from transnormer_lib.choices import SCALES
 from transnormer_lib.ledger.claims import Claim, by_id
+from transnormer_lib.ledger.claims import load as load_claims
 from transnormer_lib.ledger.values import rounded, shown
 from transnormer_lib.papers import catalogue, tables
 from transnormer_lib.papers.records import Record, build, read_list
+from transnormer_lib.project import UserMistake
 
 ANSWERS = ("contradicted", "mixed", "cannot tell", "supported")
 Side = Literal["for", "against", "open"]
@@ -123,6 +125,18 @@ class Answer:
             if clauses:
                 found.append(f"{words}: {'; '.join(clauses)}.")
         return " ".join([*found, *([self.controls] if self.controls else [])]) or "No claim of this report bears on it."
+
+
+def everything() -> tuple[tuple[Claim, ...], list[tuple[str, Thesis]]]:
+    """The claims of every study, and the theses of every paper with its name.
+
+    Raises :class:`UserMistake` with what :func:`ledger.claims.load` or :func:`load` refuse.
+    """
+    try:
+        claims = load_claims()
+        return claims, [(paper, thesis) for paper in catalogue.papers() for thesis in load(paper, claims)]
+    except ValueError as fault:
+        raise UserMistake(" ".join(str(fault).split())) from None
 
 
 def load(paper: str, claims: Sequence[Claim]) -> tuple[Thesis, ...]:

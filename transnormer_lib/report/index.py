@@ -11,7 +11,7 @@ from typing import Any
 
 from transnormer_lib import sums
 from transnormer_lib.ledger import kept, theses
-from transnormer_lib.ledger.claims import Claim, by_id, load
+from transnormer_lib.ledger.claims import Claim, by_id
 from transnormer_lib.ledger.judging import (
     Ledger,
     Run,
@@ -84,8 +84,7 @@ def build_report(
     report_dir = project.report_dir(preset)
     scale, description = project.preset(preset).scale, project.preset(preset).description
     if claims is None:
-        claims = load()
-        asked = [(paper, thesis) for paper in papers() for thesis in theses.load(paper, claims)]
+        claims, asked = theses.everything()
     notebooks, failed = _load_notebooks(project)
     above: list[Kept] = []
     for notebook in notebooks:

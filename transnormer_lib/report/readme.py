@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from transnormer_lib.choices import SCALES
 from transnormer_lib.ledger import kept, theses
-from transnormer_lib.ledger.claims import by_id, load
+from transnormer_lib.ledger.claims import by_id
 from transnormer_lib.ledger.judging import read_json_list, write_if_changed
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.theses import Answer
@@ -44,11 +44,9 @@ def answers(project: Project, preset: str = _PRESET) -> tuple[list[Answer], list
     """
     judged = read_json_list(project.report_dir(preset) / "claims.json")
     entries = {entry["id"]: entry for entry in judged}
-    claims = load()
+    claims, asked = theses.everything()
     known = by_id(claims)
-    found = [
-        theses.answer(paper, thesis, known, entries) for paper in papers() for thesis in theses.load(paper, claims)
-    ]
+    found = [theses.answer(paper, thesis, known, entries) for paper, thesis in asked]
     scale = project.preset(preset).scale
     return found, [one for notebook in project.notebooks for one in kept.larger(scale, notebook, project)]
 

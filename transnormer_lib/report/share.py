@@ -56,6 +56,7 @@ def _made(store: "RunStore", config: "RunConfig", tracker: str | None) -> tuple[
     from transnormer_lib.data.faults import DataFault, DataUnavailable
     from transnormer_lib.training.bands import explain
     from transnormer_lib.training.config import RunRefused
+    from transnormer_lib.training.records import explain_divergence
     from transnormer_lib.training.stored_run import RunFailed
 
     try:
@@ -68,6 +69,8 @@ def _made(store: "RunStore", config: "RunConfig", tracker: str | None) -> tuple[
         return "not made", f"{type(problem).__name__}: {' '.join(str(problem).split())}", 1
     if record["status"] == "outside-band":
         return "outside-band", explain(record["outside"]), 1
+    if record["status"] == "diverged":
+        return f"diverged: {explain_divergence(record['divergence'])}", "", 0
     return record["status"], "", 0
 
 

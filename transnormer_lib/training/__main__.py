@@ -99,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _train(options: argparse.Namespace) -> int:
     from transnormer_lib.data.faults import DataUnavailable
     from transnormer_lib.training.bands import explain
+    from transnormer_lib.training.records import explain_divergence
     from transnormer_lib.training.stored_run import RunFailed
 
     try:
@@ -118,8 +119,7 @@ def _train(options: argparse.Namespace) -> int:
         _say(f"{run.path}: {explain(run.record['outside'])}")
         return 1
     if status != "finished":
-        found = run.record["divergence"]
-        _say(f"{run.path}: {status} at step {found['step']}: {found['what']} not finite, {found['layer']}")
+        _say(f"{run.path}: diverged: {explain_divergence(run.record['divergence'])}")
         return 0 if options.accept_divergence else 1
     _say(f"{run.path}: " + ", ".join(f"{name} {value:.4g}" for name, value in run.validation.items()))
     return 0

@@ -7,6 +7,7 @@ what needs a model trains it.
 import gzip
 import json
 import shutil
+import zlib
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -53,8 +54,8 @@ def read(path: Path, store: RunStore) -> tuple[int, int]:
         for name, (config, record) in runs.items():
             if (own := run_id(config, record["data"], record["arithmetic"])) != name:
                 raise ValueError(f"run {name}: its config is that of {own}")
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as fault:
-        raise ValueError(f"file={str(path)!r}: holds no records of runs: {fault}") from None
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as fault:
+        raise ValueError(f"file={str(path)!r}: holds no records of runs: {' '.join(str(fault).split())}") from None
     new = 0
     for name, (config, record) in runs.items():
         if (store.root / name).exists():

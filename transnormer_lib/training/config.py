@@ -17,6 +17,7 @@ from transnormer_lib.checks import check_choice, check_count, check_distinct, ch
 from transnormer_lib.data.masking import MaskingConfig
 from transnormer_lib.data.vocabulary import is_learned
 from transnormer_lib.models.config import ClassifierHead, ModelConfig
+from transnormer_lib.project import UserMistake
 from transnormer_lib.strict import differing
 
 Task = Literal["causal", "masked", "classify", "context", "pixels", "speech"]
@@ -33,7 +34,7 @@ BandOf = Literal["train", "validation"]
 _NOT_IN_BACKBONE = ("dropout", "attention_dropout", "activation_dropout", "tied", "output_bias", "init")
 
 
-class RunRefused(ValueError):
+class RunRefused(UserMistake):
     """This machine or this data does not allow the run; the message is one line, ``field=value: rule``."""
 
 

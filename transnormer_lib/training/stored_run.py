@@ -21,6 +21,7 @@ from transnormer_lib.strict import from_plain
 from transnormer_lib.training import bands
 from transnormer_lib.training.config import RunConfig
 from transnormer_lib.training.identity import run_id
+from transnormer_lib.training.records import explain_divergence
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -156,6 +157,8 @@ class Run:
         line = f"{context}run {self.path.name}: {self.record['status']} after {self.record['steps']} steps"
         if self.record["status"] == "outside-band":
             line += f": {bands.explain(self.record['outside'])}"
+        elif self.record["divergence"] is not None:
+            line += f": {explain_divergence(self.record['divergence'])}"
         return RunFailed(line)
 
 
