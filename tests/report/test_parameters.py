@@ -204,3 +204,10 @@ def test_a_cpu_preset_keeps_training_off_the_gpu(device: str, on_cpu: bool, tmp_
     environment = made.preset("quick").environment
     assert (environment.get("ACCELERATE_USE_CPU") == "true") is on_cpu
     assert environment["OMP_NUM_THREADS"] == "1"
+
+
+def test_a_study_may_do_without_matched_controls(tmp_path: Path) -> None:
+    cell = 'scale: str = "quick"  # the preset\ncontrols: list[str] = ["linear-matched"]  # others'
+    project = make_project(tmp_path, {}, {"01_a": "controls: []\n"})
+    write_notebook(tmp_path / "notebooks" / "01_a.ipynb", ["1"], cell)
+    assert resolve(project, "quick", "01_a")["controls"] == []

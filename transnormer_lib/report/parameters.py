@@ -29,6 +29,7 @@ _TYPES: dict[str, Any] = {
 _OF_A_TYPE = (ast.Name, ast.Subscript, ast.Tuple, ast.BinOp, ast.BitOr, ast.Constant, ast.UnaryOp, ast.USub, ast.Load)
 # A study with none of the seeds, rows or lengths that its notebook has would fail in some cell.
 _NAMES_OR_NUMBERS = ("list[int]", "list[str]")
+_MAY_BE_EMPTY = ("controls",)  # without matched controls nothing is judged, and the ledger says so
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,8 @@ def _resolve(project: Project, preset: str, notebook: str, extending: tuple[str,
     for name, value in values.items():
         if name in known:
             _check(where, name, known[name].annotation, known[name].type, value)
-            if value == [] != known[name].default and known[name].annotation in _NAMES_OR_NUMBERS:
+            empty = value == [] != known[name].default and known[name].annotation in _NAMES_OR_NUMBERS
+            if empty and name not in _MAY_BE_EMPTY:
                 raise UserMistake(f"{where}: {name}=[]: must hold at least one, as in the notebook")
             resolved[name] = value
         elif name != "scale":
