@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from transnormer_lib.cli import main
+from transnormer_lib.ledger.judging import write_json_list
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -116,9 +117,7 @@ def test_a_preset_that_is_wrong_itself_is_named_with_its_field(
 
 def test_claims_prints_the_ledger_as_it_is(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     claim = {"id": "eq-9", "locus": "Eq. 9", "verdict": "survives"}
-    ledger = root / "reports" / "quick" / "claims.json"
-    ledger.parent.mkdir(parents=True)
-    ledger.write_text(json.dumps([claim]))
+    write_json_list(root / "reports" / "quick" / "claims.json", [claim])
     assert main(["claims", "--json", "--root", str(root)]) == 0
     assert json.loads(capsys.readouterr().out) == [claim]
     assert main(["claims", "--root", str(root)]) == 0

@@ -1,10 +1,14 @@
-"""``SHA256SUMS``: the digests of a folder's files, so that damage is noticed (``sha256sum -c SHA256SUMS``)."""
+"""Digests, so that damage is noticed: ``SHA256SUMS`` of a folder's files (``sha256sum -c SHA256SUMS``), and a field in
+JSON objects that carry their own.
+"""
 
 import hashlib
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from transnormer_lib.files import write_text
+from transnormer_lib.files import read_object, write_text
 
 FILE = "SHA256SUMS"
 
@@ -15,15 +19,11 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def seal(folder: Path, also: Iterable[tuple[str, str]] = (), names: Iterable[str] | None = None) -> None:
-    """Write the digests of the files ``names``; by default of every file in ``folder`` and below it, hidden ones aside.
-
-    ``also`` holds further ``(digest, name)`` pairs: a file that is about to change may have its new digest.
-    """
+def seal(folder: Path, names: Iterable[str] | None = None) -> None:
+    """Write the digests of the files ``names``; by default of every file in ``folder`` and below, hidden ones aside."""
     if names is None:
         names = (path.relative_to(folder).as_posix() for path in folder.rglob("[!.]*") if path.is_file())
-    pairs = [(sha256(folder / name), name) for name in sorted(names) if name != FILE]
-    write_text(folder / FILE, "".join(f"{digest}  {name}\n" for digest, name in [*pairs, *also]))
+    _write(folder, [(sha256(folder / name), name) for name in sorted(names) if name != FILE])
 
 
 def read(folder: Path) -> list[tuple[str, str]]:
@@ -46,3 +46,51 @@ def check(folder: Path, needed: Iterable[str] = ()) -> None:
             raise ValueError(f"{name} is missing")
         if (sha256(folder / name), name) not in pairs:
             raise ValueError(f"{name} is not what was written; its digest differs")
+
+
+def rewrite(path: Path, text: str) -> None:
+    """Write a text and its digest, in the ``SHA256SUMS`` of its folder, unless both are there.
+
+    A kill at any moment leaves a file and a digest that fit, the old ones or the new ones.
+    """
+    try:
+        pairs = read(path.parent)
+    except ValueError:
+        pairs = []
+    new = (hashlib.sha256(text.encode()).hexdigest(), path.name)
+    if new in pairs and path.is_file() and sha256(path) == new[0]:
+        return
+    _write(path.parent, [*pairs, new])
+    write_text(path, text)
+    _write(path.parent, [*(pair for pair in pairs if pair[1] != path.name), new])
+
+
+def is_recorded(path: Path) -> bool:
+    """Whether a file is what its folder's ``SHA256SUMS`` says."""
+    try:
+        return (sha256(path), path.name) in read(path.parent)
+    except ValueError:
+        return False
+
+
+def _write(folder: Path, pairs: Iterable[tuple[str, str]]) -> None:
+    write_text(folder / FILE, "".join(f"{digest}  {name}\n" for digest, name in pairs))
+
+
+def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON object with its own digest, as the field ``seal``."""
+    plain = json.loads(json.dumps(content))  # as it will be read
+    text = json.dumps({**plain, "seal": digest_of(plain)}, indent=1, sort_keys=True, ensure_ascii=False)
+    write_text(path, text + "\n")
+
+
+def read_sealed(path: Path) -> dict[str, Any] | None:
+    """The object of :func:`write_sealed`, without its digest; None if it is missing or not what was written."""
+    found = read_object(path) or {}
+    digest = found.pop("seal", None)
+    return found if digest == digest_of(found) else None
+
+
+def digest_of(content: Any) -> str:
+    """The sha256 (hex) of plain values, whatever the order of their fields."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,6 +1,5 @@
 """A small report as the guard leaves it: executed notebooks and records, made without running a kernel."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,9 @@ from typing import Any
 import nbformat
 from project_factory import make_project
 
+from transnormer_lib import sums
 from transnormer_lib.ledger.claims import Claim
+from transnormer_lib.ledger.judging import executed_digest
 from transnormer_lib.ledger.measurements import Measurements
 from transnormer_lib.show.claims import bundle
 
@@ -110,9 +111,16 @@ def record_json(name: str, status: str = "ok", error: str | None = None) -> dict
 
 
 def write_record(report_dir: Path, name: str, status: str = "ok", error: str | None = None) -> None:
+    sums.write_sealed(report_dir / "records" / f"{name}.json", record_json(name, status, error))
+    change_record(report_dir, name)
+
+
+def change_record(report_dir: Path, name: str, **fields: Any) -> None:
+    """Change these fields of a record, and let it name the executed notebook that is there now."""
     path = report_dir / "records" / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record_json(name, status, error)))
+    record = (sums.read_sealed(path) or {}) | fields
+    folder = report_dir if record["status"] == "ok" else report_dir / "failed"
+    sums.write_sealed(path, record | {"executed": executed_digest(folder / f"{name}.ipynb")})
 
 
 def make_report(root: Path, extra: Sequence[Any] = ()) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from page_checks import Page, check_page
-from report_factory import ABSENT, CLAIMS, TABLE, THEORY, fail, make_report
+from report_factory import ABSENT, CLAIMS, TABLE, THEORY, change_record, fail, make_report, record_json
 
 from transnormer_lib.project import UserMistake
 from transnormer_lib.report.index import build_overview, build_report
@@ -246,10 +246,8 @@ def test_the_front_page_says_how_long_notebooks_and_training_took(tmp_path: Path
     build_report(tmp_path, "quick", CLAIMS)
     assert "0.4 minutes of notebooks, training not counted" in Page(report_dir / "index.html").text
     for name in (THEORY, TABLE):  # both read one run of a minute, one another of two
-        path = report_dir / "records" / f"{name}.json"
-        record = json.loads(path.read_text())
-        record["provenance"]["training"] = {"60.0": 60.0} | ({"120.0": 120.0} if name == TABLE else {})
-        path.write_text(json.dumps(record))
+        training = {"60.0": 60.0} | ({"120.0": 120.0} if name == TABLE else {})
+        change_record(report_dir, name, provenance=record_json(name)["provenance"] | {"training": training})
     build_report(tmp_path, "quick", CLAIMS)
     text = Page(report_dir / "index.html").text
     assert "0.4 minutes of notebooks, beside 3.0 minutes in which their runs were trained" in text

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 from history_factory import commit
 from project_factory import make_project, write_notebook
+from report_factory import change_record
 
 from transnormer_lib.ledger import kept
+from transnormer_lib.ledger.judging import write_json_list
 from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.keep import keep
 from transnormer_lib.report.staleness import digest
 from transnormer_lib.studies.common import plans
+from transnormer_lib.sums import write_sealed
 
 NOTEBOOK = "09_ablations"
 CLAIMS = [
@@ -39,9 +42,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project whose notebook 09 ran well at quick and asked for two runs, which the store has."""
     made = make_project(tmp_path, {NOTEBOOK: ["x = 1"]})
     folder = made.report_dir("quick")
-    (folder / "records").mkdir(parents=True)
-    (folder / "records" / f"{NOTEBOOK}.json").write_text(json.dumps(record()))
-    (folder / "claims.json").write_text(json.dumps(CLAIMS))
+    write_notebook(folder / f"{NOTEBOOK}.ipynb", ["x = 1"])
+    write_sealed(folder / "records" / f"{NOTEBOOK}.json", record())
+    change_record(folder, NOTEBOOK)
+    write_json_list(folder / "claims.json", CLAIMS)
     serve(monkeypatch, {0: trained(0), 1: trained(1)})
     return made
 
@@ -91,7 +95,7 @@ def test_a_run_that_the_store_lacks_is_named(project: Project, monkeypatch: pyte
 
 @pytest.mark.parametrize("status", ["failed", "interrupted", "no data"])
 def test_a_run_that_is_not_good_is_not_kept(project: Project, status: str) -> None:
-    (project.report_dir("quick") / "records" / f"{NOTEBOOK}.json").write_text(json.dumps(record(status)))
+    change_record(project.report_dir("quick"), NOTEBOOK, status=status)
     with pytest.raises(UserMistake, match="has no good run at preset 'quick'; make it first: transnormer report"):
         keep(project, "quick", NOTEBOOK)
 

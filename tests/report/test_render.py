@@ -12,7 +12,19 @@ import pytest
 import yaml
 from markupsafe import escape
 from page_checks import Page, check_page
-from report_factory import ABSENT, CLAIMS, HOSTILE, MEASURED, TABLE, THEORY, claim, fail, make_report, write_record
+from report_factory import (
+    ABSENT,
+    CLAIMS,
+    HOSTILE,
+    MEASURED,
+    TABLE,
+    THEORY,
+    change_record,
+    claim,
+    fail,
+    make_report,
+    write_record,
+)
 
 from transnormer_lib.ledger.measurements import Measurements
 from transnormer_lib.report.index import Summary, build_report
@@ -204,8 +216,7 @@ def test_parameters_that_differ_from_the_notebooks_defaults_come_first_and_are_m
     report_dir = make_report(tmp_path)
     source = tmp_path / "notebooks" / f"{THEORY}.ipynb"
     source.write_text(source.read_text().replace('scale: str = \\"quick\\"', "seeds: list = [0, 1]\\nsteps: int = 9"))
-    record = report_dir / "records" / f"{THEORY}.json"
-    record.write_text(json.dumps({**json.loads(record.read_text()), "parameters": {"seeds": [0, 1], "steps": 300}}))
+    change_record(report_dir, THEORY, parameters={"seeds": [0, 1], "steps": 300})
     build(tmp_path)
     html = page_of(tmp_path).read_text()
     assert re.search(r"<code>steps</code></th><td><mark>300</mark></td><td>9</td>", html)
@@ -287,8 +298,7 @@ def test_a_page_is_rendered_again_only_when_what_it_shows_changed(tmp_path: Path
     before = {name: path.stat().st_mtime_ns for name, path in pages.items()}
     build(tmp_path)
     assert before == {name: path.stat().st_mtime_ns for name, path in pages.items()}
-    record = report_dir / "records" / f"{TABLE}.json"
-    record.write_text(json.dumps({**json.loads(record.read_text()), "parameters": {"steps": 301}}))
+    change_record(report_dir, TABLE, parameters={"steps": 301})
     build(tmp_path)
     after = {name: path.stat().st_mtime_ns for name, path in pages.items()}
     assert after[THEORY] == before[THEORY]

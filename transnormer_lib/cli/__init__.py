@@ -38,12 +38,13 @@ def _report(options: argparse.Namespace) -> int:
 def _claims(options: argparse.Namespace) -> int:
     import json
 
+    from transnormer_lib.ledger.judging import read_claims
     from transnormer_lib.project import UserMistake, find_project
 
     project = find_project(options.root)
     project.preset(options.preset)
-    path = project.report_dir(options.preset) / "claims.json"
-    if not path.exists():
+    text = read_claims(project.report_dir(options.preset))
+    if text is None:
         hint = f"run: transnormer report --preset {options.preset}"
         raise UserMistake(f"preset={options.preset!r}: has no report yet; {hint}")
     if options.keep:
@@ -55,7 +56,7 @@ def _claims(options: argparse.Namespace) -> int:
         for notebook in project.select(options.only):
             print(f"kept: {keep(project, options.preset, notebook).relative_to(project.root)}")
         return 0
-    judged = json.loads(path.read_text(encoding="utf-8"))
+    judged = json.loads(text)
     if options.only:
         chosen = project.select(options.only)
         judged = [claim for claim in judged if claim["notebook"] in chosen]
@@ -285,6 +286,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("transnormer: interrupted", file=sys.stderr)
         return 130
+    except OSError as problem:  # a full disk, a folder that may not be written
+        print(f"transnormer: {' '.join(str(problem).split())}", file=sys.stderr)
+        return 1
     except ValueError as wrong:
         from transnormer_lib.data.faults import DataFault
         from transnormer_lib.project import UserMistake

@@ -6,14 +6,12 @@ over the record. If the cache cannot be written, nothing is recorded.
 """
 
 import contextlib
-import json
 from pathlib import Path
 from typing import Any
 
 from transnormer_lib.data import cache
 from transnormer_lib.data.faults import DataFault
-from transnormer_lib.files import write_text
-from transnormer_lib.sums import sha256
+from transnormer_lib.sums import read_sealed, sha256, write_sealed
 
 
 def verified(
@@ -41,13 +39,11 @@ def verified(
         raise DataFault(f"{path}: has sha256 {found}, expected {expected} ({known_by}); {remedy}")
     if record != (state := {**state, "sha256": found}):
         with contextlib.suppress(OSError):
-            write_text(where, json.dumps(state))
+            write_sealed(where, state)
     return found
 
 
 def _read(where: Path) -> dict[str, Any]:
-    try:
-        record = json.loads(where.read_text())
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) and isinstance(record.get("sha256"), str) else {}
+    if (record := read_sealed(where)) is None and where.is_file():
+        cache.tell_damaged(where)
+    return record or {}

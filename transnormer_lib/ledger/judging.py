@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from transnormer_lib import sums
 from transnormer_lib.files import read_object, write_text
 from transnormer_lib.ledger.claims import Claim, by_id
 from transnormer_lib.ledger.families import settle
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.measurements import MIME
 from transnormer_lib.ledger.verdicts import VERDICTS, Judgement, at_least, judge, marked
+from transnormer_lib.project import UserMistake
 
 NEVER_RUN = "the notebook has not been run at this preset"
 
@@ -37,6 +39,7 @@ class Run:
     error: str | None  # one line unless ok
     executed: Path | None  # the executed notebook, or the part before the failure
     record: Mapping[str, Any] = field(default_factory=dict)
+    damage: str | None = None  # one line, if record or notebook are not what was written
 
 
 @dataclass(frozen=True)
@@ -54,16 +57,20 @@ def last_run(report_dir: Path, notebook: str) -> Run:
     path = report_dir / "records" / f"{notebook}.json"
     if not path.exists():
         return Run(notebook, "not run", NEVER_RUN, None)
-    record = read_object(path)
-    if record is None or not {"status", "error", "provenance"} <= record.keys():
-        return Run(notebook, "failed", "its record cannot be read", None)
+    record = sums.read_sealed(path)
+    if record is None:
+        return _damaged(notebook, "its record is damaged")
     status, error = record["status"], record["error"]
     executed = (report_dir if status == "ok" else report_dir / "failed") / f"{notebook}.ipynb"
-    if executed_notebook(executed) is not None:
+    if executed.exists() and executed_digest(executed) == record["executed"]:
         return Run(notebook, status, error, executed, record)
     if status == "ok":
-        status, error = "failed", f"its executed notebook is {'damaged' if executed.exists() else 'missing'}"
+        return _damaged(notebook, f"its executed notebook is {'damaged' if executed.exists() else 'missing'}", record)
     return Run(notebook, status, error, None, record)
+
+
+def _damaged(notebook: str, damage: str, record: Mapping[str, Any] | None = None) -> Run:
+    return Run(notebook, "failed", damage, None, record or {}, damage)
 
 
 def executed_notebook(path: Path) -> dict[str, Any] | None:
@@ -72,6 +79,14 @@ def executed_notebook(path: Path) -> dict[str, Any] | None:
     cells = found.get("cells")
     whole = isinstance(cells, list) and all(isinstance(c, dict) and {"cell_type", "source"} <= c.keys() for c in cells)
     return found if whole else None
+
+
+def executed_digest(path: Path) -> str | None:
+    """The digest of all of an executed notebook but its prose, which may be brought up to date; None if it is none."""
+    found = executed_notebook(path)
+    if found is None:
+        return None
+    return sums.digest_of({**found, "cells": [cell for cell in found["cells"] if cell["cell_type"] != "markdown"]})
 
 
 def measurements(executed: Path) -> list[dict[str, Any]]:
@@ -201,8 +216,18 @@ def counts(claims: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def write_json_list(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
-    """Write claims.json or theses.json unless it is unchanged."""
-    write_if_changed(path, json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    """Write claims.json or theses.json, and its digest, unless it is unchanged."""
+    sums.rewrite(path, json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_claims(report_dir: Path) -> str | None:
+    """The text of claims.json; None without a report. Raises UserMistake if it is not what was written."""
+    path = report_dir / "claims.json"
+    if not path.exists():
+        return None
+    if not sums.is_recorded(path):
+        raise UserMistake(f"{path}: is not what was written; run: transnormer report --preset {report_dir.name}")
+    return path.read_text(encoding="utf-8")
 
 
 def write_if_changed(path: Path, text: str) -> bool:

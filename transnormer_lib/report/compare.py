@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transnormer_lib.ledger.judging import write_if_changed
+from transnormer_lib.ledger.judging import read_claims, write_if_changed
 from transnormer_lib.ledger.values import shown
 from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.pages import content_digest, html_page, outside_resources
@@ -79,11 +79,10 @@ def read(project: Project, side: str) -> dict[str, Entry]:
 
 
 def _text(project: Project, side: str) -> str:
-    report = project.report_dir(side) / "claims.json"
     if side in project.presets:
-        if not report.exists():
+        if (judged := read_claims(project.report_dir(side))) is None:
             raise UserMistake(f"compare={side!r}: has no report yet; run: transnormer report --preset {side}")
-        return report.read_text(encoding="utf-8")
+        return judged
     with suppress(OSError):  # a name too long for a file, for example
         if Path(side).is_file():
             return Path(side).read_text(encoding="utf-8", errors="replace")

@@ -18,6 +18,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from transnormer_lib.exhausted import DiskFull, writing
+from transnormer_lib.ledger.judging import executed_digest, executed_notebook
 from transnormer_lib.ledger.verdicts import ON_REAL_DATA
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake, find_project
 from transnormer_lib.report.progress import say
@@ -108,24 +110,27 @@ def _execute(project: Project, notebook: str, parameters: dict[str, Any], partia
     before = signal.signal(signal.SIGALRM, on_alarm)
     signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
     try:
-        papermill.execute_notebook(
-            project.notebook_path(notebook),
-            partial,
-            parameters=parameters,
-            kernel_name="python3",
-            kernel_manager_class=ThisInterpreterKernel,
-            cwd=str(project.root),
-            progress_bar=False,
-            coalesce_streams=True,
-            start_timeout=300,  # long: on a busy machine kernels start slowly
-            iopub_timeout=60,
-        )
+        with writing(partial.parent):
+            papermill.execute_notebook(
+                project.notebook_path(notebook),
+                partial,
+                parameters=parameters,
+                kernel_name="python3",
+                kernel_manager_class=ThisInterpreterKernel,
+                cwd=str(project.root),
+                progress_bar=False,
+                coalesce_streams=True,
+                start_timeout=300,  # long: on a busy machine kernels start slowly
+                iopub_timeout=60,
+            )
     except PapermillExecutionError:
         pass  # check_executed finds the error in the partial notebook
     except DeadKernelError:
         raise NotebookFailed(_DEAD) from None
     except TimeLimit:
         raise NotebookFailed(f"stopped after {minutes:g} minutes, the preset's limit for one notebook") from None
+    except DiskFull:
+        raise
     except Exception:
         # If the kernel died between two cells, the next request to it fails with any kind of error.
         if (process := ThisInterpreterKernel.process) is not None and process.poll() is not None:
@@ -135,14 +140,6 @@ def _execute(project: Project, notebook: str, parameters: dict[str, Any], partia
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         reap_kernel()
-
-
-def _read(partial: Path) -> dict[str, Any] | None:
-    """The executed copy as far as papermill saved it; None if it is missing or incomplete."""
-    try:
-        return json.loads(partial.read_text())
-    except (OSError, ValueError):
-        return None
 
 
 def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str, Any]:
@@ -168,7 +165,7 @@ def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str,
         outcome.digest = digest(project, notebook, outcome.parameters)
         differing = notebook_parameters.changed(project, notebook, outcome.parameters)
         _execute(project, notebook, differing, partial, preset.minutes_per_notebook)
-        check_executed(json.loads(partial.read_text()))
+        check_executed(json.loads(partial.read_text(encoding="utf-8")))
         outcome.status = "ok"
     except UserMistake as problem:
         outcome.error, outcome.mistake = str(problem), True
@@ -176,7 +173,7 @@ def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str,
         # Scales without real data need no download, so there missing data are a failure.
         outcome.status = "no data" if preset.scale in ON_REAL_DATA else "failed"
         outcome.error = str(problem)
-    except NotebookFailed as problem:
+    except (NotebookFailed, DiskFull) as problem:
         outcome.error = str(problem)
     except KeyboardInterrupt:
         outcome.status, outcome.error = "interrupted", "interrupted before its end"
@@ -185,8 +182,9 @@ def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str,
     with undisturbed():
         outcome.wall_seconds = time.perf_counter() - clock
         outcome.peak_memory_bytes = peak_memory_bytes(children=True)
-        executed = _read(partial)
+        executed = executed_notebook(partial)
         outcome.shown = _found_provenance(executed) if executed else {}
+        outcome.executed = executed_digest(partial)
         _publish(project.report_dir(preset_name), outcome, partial, readable=executed is not None)
         return write_record(project, outcome)
 
@@ -232,6 +230,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:  # before there was anything to record
         return INTERRUPTED
+    except OSError as problem:  # the record cannot be written
+        print(f"{options.notebook}: {one_line(str(problem))}", file=sys.stderr)
+        return 1
     seconds = record["provenance"]["wall_seconds"]
     status = record["status"]
     print(f"  {notebook}: {'done' if status == 'ok' else status}, {seconds:.0f} s", flush=True)

@@ -18,6 +18,7 @@ from transnormer_lib.ledger.judging import (
     counts,
     judge_claims,
     last_run,
+    read_claims,
     write_if_changed,
     write_json_list,
 )
@@ -127,19 +128,19 @@ def build_overview(root: Path, mistake: str | None) -> Path:
     project = Project(root)
     presets = []
     for name in project.presets:
-        claims_path = project.report_dir(name) / "claims.json"
+        made = (project.report_dir(name) / "index.html").exists()
         try:
             description = project.preset(name).description
+            judged = read_claims(project.report_dir(name)) if made else None
         except UserMistake as fault:
-            description = str(fault)
-        made = claims_path.exists() and (project.report_dir(name) / "index.html").exists()
+            description, judged = str(fault), None
         presets.append(
             {
                 "name": name,
                 "description": description,
-                "href": f"{name}/index.html" if made else None,
-                "status": "" if made else "not made yet",
-                "counts": counts(json.loads(claims_path.read_text(encoding="utf-8"))) if made else None,
+                "href": f"{name}/index.html" if judged else None,
+                "status": "" if judged else "not made yet",
+                "counts": counts(json.loads(judged)) if judged else None,
             }
         )
     path = project.root / "reports" / "index.html"

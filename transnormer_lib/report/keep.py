@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from transnormer_lib.ledger.judging import last_run, read_claims
 from transnormer_lib.ledger.kept import folder
 from transnormer_lib.project import Project, UserMistake
-from transnormer_lib.report.records import read_record, write_json
+from transnormer_lib.report.records import write_json
 from transnormer_lib.show.evidence import exhibits
 from transnormer_lib.studies import runs
 from transnormer_lib.studies.common import plans
@@ -23,13 +24,13 @@ def keep(project: Project, preset: str, notebook: str) -> Path:
     """
     from transnormer_lib.training.store import RunStore
 
-    record, claims_path = read_record(project, preset, notebook), project.report_dir(preset) / "claims.json"
-    if record is None or record["status"] != "ok" or not claims_path.exists():
+    run, judged_claims = last_run(project.report_dir(preset), notebook), read_claims(project.report_dir(preset))
+    if run.status != "ok" or run.executed is None or judged_claims is None:
         raise UserMistake(
             f"keep={notebook!r}: has no good run at preset {preset!r}; make it first: "
             f"transnormer report --preset {preset} --only {notebook[:2]}"
         )
-    store, records, made = RunStore(), [], []
+    store, record, records, made = RunStore(), run.record, [], []
     judged: dict[str, str | None] = {}  # the runs on judged seeds, with the commit of the code that trained them
     for config in runs(notebook, record["parameters"]):
         found = store.find(config)
@@ -39,7 +40,7 @@ def keep(project: Project, preset: str, notebook: str) -> Path:
         made.append(found.record["provenance"])
         if config.seed in record["parameters"].get("seeds", [config.seed]):
             judged[config.name] = found.record["provenance"]["commit"]
-    ledger = json.loads(claims_path.read_text(encoding="utf-8"))
+    ledger = json.loads(judged_claims)
     made = made or [record["provenance"]]
     content = {
         "preset": preset,
@@ -54,8 +55,7 @@ def keep(project: Project, preset: str, notebook: str) -> Path:
         "started": record["provenance"]["started"],
         "plans": plans.evidence(notebook[3:], judged),
     }
-    executed = project.report_dir(preset) / f"{notebook}.ipynb"
-    if executed.exists() and (shown := exhibits(json.loads(executed.read_text(encoding="utf-8")))):
+    if shown := exhibits(json.loads(run.executed.read_text(encoding="utf-8"))):
         content["exhibits"] = shown
     path = folder(project) / preset / f"{notebook}.json"
     write_json(path, content)

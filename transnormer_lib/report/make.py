@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 
-from transnormer_lib.ledger.judging import executed_notebook
+from transnormer_lib.ledger.judging import executed_notebook, last_run
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake
 from transnormer_lib.report import front
 from transnormer_lib.report.pipeline import is_current, plan, run
@@ -54,6 +54,9 @@ def _make(project: Project, preset: str, selected: Sequence[str], cores: int, sn
     clock = time.perf_counter()
     say((project.report_dir(preset) / "index.html").resolve().as_uri())
     jobs = plan(project, preset, selected)
+    for job in jobs:
+        if damage := last_run(project.report_dir(preset), job.notebook).damage:
+            print(f"report: {job.notebook}: {damage}; it is run again", file=sys.stderr)
     stale = [job for job in jobs if not is_current(project, preset, job)]
     if stale:
         say(f"report: {len(stale)} of {len(jobs)} notebooks to run: {', '.join(job.notebook for job in stale)}")

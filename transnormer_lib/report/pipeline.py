@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
 
-from transnormer_lib.ledger.judging import executed_notebook
+from transnormer_lib.exhausted import DiskFull, is_full, writing
+from transnormer_lib.ledger.judging import last_run
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake
 from transnormer_lib.report.records import Outcome, read_record, record_path, write_json, write_record
 from transnormer_lib.report.signals import undisturbed
@@ -51,10 +52,8 @@ def plan(project: Project, preset: str, notebooks: Sequence[str]) -> list[Job]:
 
 def is_current(project: Project, preset: str, job: Job) -> bool:
     """Whether the job's notebook was executed without an error under its present digest."""
-    record = read_record(project, preset, job.notebook) or {}
-    if record.get("status") != "ok" or record.get("digest") != job.digest:
-        return False
-    return executed_notebook(project.report_dir(preset) / f"{job.notebook}.ipynb") is not None
+    run = last_run(project.report_dir(preset), job.notebook)
+    return run.status == "ok" and run.record["digest"] == job.digest
 
 
 @dataclass(frozen=True)
@@ -174,6 +173,8 @@ def run(
             # The job ended before the guard could write a record.
             lost = Outcome(preset, job.notebook, started, provenance(), digest=job.digest)
             lost.error = f"its job was lost; see {out.relative_to(project.root)}/snakemake.log"
+            if is_full(out):
+                lost.error = str(DiskFull(out))
             if code == INTERRUPTED:
                 lost.status, lost.error = "interrupted", "interrupted before it started"
             write_record(project, lost)
@@ -235,13 +236,15 @@ def snakemake(
     if "--executor" not in extra:
         command += ["--resources", "gpu=1"]  # jobs on one machine take turns
     command += ["--quiet", "all", *extra]
-    with log_file.open("w") as log:
+    with writing(log_file.parent), log_file.open("w", encoding="utf-8") as log:
         # In its own session, so that only this process gets Ctrl-C from the terminal and passes it on once.
         process = subprocess.Popen(command, stderr=log, start_new_session=True)
         try:
             while True:
                 with suppress(subprocess.TimeoutExpired):
-                    return process.wait(timeout=_LOOK_SECONDS)
+                    code = process.wait(timeout=_LOOK_SECONDS)
+                    _stop(process)  # its jobs, if it was killed
+                    return code
                 with suppress(Exception):  # all is published again at the end, which says what is wrong
                     meanwhile()
         except KeyboardInterrupt:

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from transnormer_lib.choices import SCALES
 from transnormer_lib.ledger import kept, theses
 from transnormer_lib.ledger.claims import by_id, load
-from transnormer_lib.ledger.judging import write_if_changed
+from transnormer_lib.ledger.judging import read_claims, write_if_changed
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.theses import Answer
 from transnormer_lib.papers.catalogue import papers
@@ -42,10 +42,10 @@ def answers(project: Project, preset: str = _PRESET) -> tuple[list[Answer], list
 
     Raises UserMistake if there is no report.
     """
-    path = project.report_dir(preset) / "claims.json"
-    if not path.exists():
+    text = read_claims(project.report_dir(preset))
+    if text is None:
         raise UserMistake(f"preset={preset!r}: has no report yet; run: make report PRESET={preset}")
-    entries = {entry["id"]: entry for entry in json.loads(path.read_text(encoding="utf-8"))}
+    entries = {entry["id"]: entry for entry in json.loads(text)}
     claims = load()
     known = by_id(claims)
     found = [

@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from transnormer_lib.ledger.judging import counts
+from transnormer_lib.ledger.judging import counts, read_claims
 from transnormer_lib.ledger.verdicts import FAILURES
 from transnormer_lib.project import find_project
 from transnormer_lib.show.templating import output_styles, render
@@ -40,7 +40,7 @@ def show(scale: str) -> None:
     """Display the scoreboard of the last report at ``scale``; without a report, the command that makes one."""
     from IPython.display import display
 
-    path = find_project().report_dir(scale) / "claims.json"
-    claims = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    folder = find_project().report_dir(scale)
+    claims = json.loads(read_claims(folder) or "[]")
     html = output_styles() + scoreboard_html(claims, scale)
-    display({"text/html": html, "text/plain": f"Scoreboard of {path}"}, raw=True)
+    display({"text/html": html, "text/plain": f"Scoreboard of {folder}"}, raw=True)

@@ -8,7 +8,6 @@ before anything is read from it. A run whose record alone was carried over (``tr
 nor what else was recorded.
 """
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -194,10 +193,7 @@ def rewrite_record(run: Run, changes: dict[str, Any]) -> Run:
     A kill at any moment leaves the run whole, with the old record or the new one.
     """
     record = run.record | changes
-    digest = hashlib.sha256(_record_text(record).encode()).hexdigest()
-    sums.seal(run.path, also=[(digest, _RECORD)])
-    write_text(run.path / _RECORD, _record_text(record))
-    sums.seal(run.path)
+    sums.rewrite(run.path / _RECORD, _record_text(record))
     return Run(run.path, run.config, record)
 
 
@@ -213,10 +209,10 @@ def read_run(path: Path) -> Run:
     except ValueError as damage:
         raise RunDamaged(f"run {path.name}: {damage}") from None
     try:
-        config = from_plain(RunConfig, json.loads((path / _CONFIG).read_text()))
+        config = from_plain(RunConfig, json.loads((path / _CONFIG).read_text(encoding="utf-8")))
     except ValueError as fault:
         raise RunDamaged(f"run {path.name}: {_CONFIG} does not describe a run of this version: {fault}") from None
-    record = json.loads((path / _RECORD).read_text())
+    record = json.loads((path / _RECORD).read_text(encoding="utf-8"))
     if (name := run_id(config, record["data"], record["arithmetic"])) != path.name:
         raise RunDamaged(f"run {path.name}: its config is that of {name}")
     return Run(path, config, record)
