@@ -73,27 +73,22 @@ def main(folder: Path, case: str, manner: Manner, count: int, seed: int) -> None
         partial = store / f".partial-{run_id(run)}"
         errors.write_text("")
         moments = (partial / "checkpoints" / ".writing", partial / "complete")
-        code = killed(work(store), manner, seconds, draw, errors, moments)
+        killed(work(store), manner, seconds, draw, errors, moments)
         told = errors.read_text()
-        done = (store / run_id(run)).exists()
-        checkpoints = len(list((partial / "checkpoints").glob("step-*")))
-        half = [place.name for place in moments if place.exists()]
+        resumable = any((partial / "checkpoints").glob("step-*")) and not (store / run_id(run)).exists()
         whole = stored(store, run) in (None, expected)
         if number % 4 == 3:  # the store goes on in another place
             store = store.rename(folder / f"elsewhere {number}")
         undisturbed(work(store), errors)
-        sessions = json.loads((store / run_id(run) / "record.json").read_text())["sessions"]
-        left = sorted(path.name for path in store.iterdir() if path.is_dir())
         names = {run_id(run)} | ({run_id(run.start_from)} if run.start_from else set())
         outcome = {
-            "code": code,
             "told": told,
-            "checkpoints": checkpoints,
-            "half": half,
-            "done": done,
-            "sessions": sessions,
+            "whole": whole,
+            "equal": stored(store, run) == expected,
+            "left": sorted({path.name for path in store.iterdir() if path.is_dir()} - names),
+            "resumable": resumable,
+            "sessions": json.loads((store / run_id(run) / "record.json").read_text())["sessions"],
         }
-        outcome |= {"whole": whole, "equal": stored(store, run) == expected, "left": sorted({*left} - names)}
         outcomes.append(outcome)
         shutil.rmtree(store)
     print(json.dumps(outcomes))

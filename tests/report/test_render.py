@@ -138,6 +138,7 @@ def test_code_is_marked_where_the_mark_has_a_colour_and_nowhere_else(tmp_path: P
     notebook = nbformat.read(path, as_version=4)
     notebook.cells[-1].source = code
     nbformat.write(notebook, path)
+    change_record(report_dir, THEORY)
     build(tmp_path)
     html = page_of(tmp_path).read_text()
     blocks = re.findall(r"<pre[^>]*>(.*?)</pre>", html, re.DOTALL)
@@ -205,6 +206,7 @@ def test_many_claims_of_one_cell_that_were_not_run_are_one_row(tmp_path: Path, m
     outputs = [nbformat.v4.new_output("display_data", data=bundle(recorded))]
     notebook.cells.append(nbformat.v4.new_code_cell("absent", id="absent", execution_count=99, outputs=outputs))
     nbformat.write(notebook, path)
+    change_record(report_dir, TABLE)
     build_report(tmp_path, "quick", [*CLAIMS, *members])
     html = page_of(tmp_path, TABLE).read_text()
     assert [html.count(f'id="claim-{member.id}"') for member in members] == [1] * many
@@ -368,6 +370,7 @@ def test_many_claims_of_one_cell_are_folded_with_their_counts_and_anchors_outsid
     outputs = [nbformat.v4.new_output("display_data", data=bundle(recorded))]
     notebook.cells.append(nbformat.v4.new_code_cell("many", id="many", execution_count=99, outputs=outputs))
     nbformat.write(notebook, path)
+    change_record(report_dir, TABLE)
     build_report(tmp_path, "quick", [*CLAIMS, *members])
     check_page(page_of(tmp_path, TABLE))
     html = page_of(tmp_path, TABLE).read_text()
