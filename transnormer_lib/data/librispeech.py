@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transnormer_lib.checks import check_choice, check_count
-from transnormer_lib.data import cache, chunks, filterbanks, hub, sources
+from transnormer_lib.data import cache, chunks, filterbanks, hub, sources, workers
 from transnormer_lib.data.batches import Batch, Sampler, groups
 from transnormer_lib.data.classification_batches import EpochBatches
 from transnormer_lib.data.faults import DataFault
@@ -167,7 +167,6 @@ def _utterances(table: str) -> Utterances:
 
 def _features(located: sources.Located) -> tuple[Path, ...]:
     """A file of features for each file of recordings, made on all cores where it is not in the cache."""
-    from joblib import Parallel, delayed
     from tqdm import tqdm
 
     made = [
@@ -176,13 +175,12 @@ def _features(located: sources.Located) -> tuple[Path, ...]:
     pairs = [pair for pair in zip(located.files, made, strict=True) if not cache.is_whole(pair[1])]
     if pairs:
         processes = min(chunks.cores(), len(pairs))
-        done = Parallel(n_jobs=processes, return_as="generator_unordered")(delayed(_make)(*pair) for pair in pairs)
+        done = workers.spread(_make, pairs, processes)
         list(tqdm(done, "filterbanks", total=len(pairs), unit=" files", disable=None, leave=False))
     return tuple(made)
 
 
 def _make(recordings: Path, path: Path) -> None:
-    # The path is given, because a process that is used again has the environment of its first call.
     cache.write_once(path, partial(_write, recordings))
 
 
