@@ -4,6 +4,7 @@ A script imports what the work needs, once, and forks a child for each attempt. 
 its own, because a test process with threads must not fork.
 """
 
+import faulthandler
 import os
 import random
 import resource
@@ -18,6 +19,7 @@ from typing import Literal
 Manner = Literal["kill", "term", "interrupt", "memory"]
 SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "interrupt": signal.SIGINT}
 Work = Callable[[], object]
+_HANGS = 120.0  # seconds
 
 
 def fork(work: Work, errors: Path, memory_ends_after: float | None = None) -> int:
@@ -33,6 +35,7 @@ def fork(work: Work, errors: Path, memory_ends_after: float | None = None) -> in
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
         sys.stderr = os.fdopen(2, "w", buffering=1)
+        faulthandler.enable()
         if memory_ends_after is not None:
             signal.signal(signal.SIGALRM, lambda *_: resource.setrlimit(resource.RLIMIT_AS, (1 << 20, -1)))
             signal.setitimer(signal.ITIMER_REAL, memory_ends_after)
@@ -45,15 +48,22 @@ def fork(work: Work, errors: Path, memory_ends_after: float | None = None) -> in
         os._exit(code)
 
 
-def wait(child: int) -> int:
-    """The child's exit code; minus the number of the signal that ended it."""
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def wait(child: int, errors: Path) -> int:
+    """The child's exit code; minus the number of the signal that ended it. One that hangs is made to say where."""
+    deadline = time.monotonic() + _HANGS
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGABRT)
+            os.waitpid(child, 0)
+            raise AssertionError(f"a child hangs: {errors.read_text()[-3000:]}")
+        time.sleep(0.002)
+    return os.waitstatus_to_exitcode(ended[1])
 
 
 def undisturbed(work: Work, errors: Path) -> float:
     """Do the work in a child that must succeed; returns its seconds."""
     began = time.monotonic()
-    code = wait(fork(work, errors))
+    code = wait(fork(work, errors), errors)
     assert code == 0, f"the undisturbed work ended with {code}: {errors.read_text()}"
     return time.monotonic() - began
 
@@ -67,7 +77,7 @@ def killed(
     """
     pause, chosen, delay = draw.uniform(0.02, 0.95) * seconds, None, draw.uniform(0.0, 0.01)
     if manner == "memory":
-        return wait(fork(work, errors, memory_ends_after=pause))
+        return wait(fork(work, errors, memory_ends_after=pause), errors)
     if moments and draw.random() < 0.5:
         pause, chosen = draw.uniform(0.02, 0.7) * seconds, draw.choice(moments)
     child = fork(work, errors)
@@ -78,4 +88,4 @@ def killed(
     if chosen is not None:
         time.sleep(delay)
     os.kill(child, SIGNALS[manner])
-    return wait(child)
+    return wait(child, errors)
