@@ -9,6 +9,7 @@ from uuid import uuid4
 
 # How PyTorch, the C++ library, NumPy and the system report that memory has run out.
 _NO_MEMORY = re.compile(r"can(no|')t allocate memory|bad_alloc|out of memory|unable to allocate", re.IGNORECASE)
+_FAILED_WRITE = re.compile("inline_container|iostream error")  # how PyTorch reports one
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PROBE = 1 << 20  # bytes: a disk without room for so many is full
 
@@ -49,7 +50,7 @@ def _for_lack_of_space(problem: Exception, folder: Path) -> bool:
     if number is not None:
         return number in _FULL
     # NumPy's and PyTorch's errors do not say why a write failed.
-    return (isinstance(problem, OSError) or "inline_container" in str(problem)) and is_full(folder)
+    return (isinstance(problem, OSError) or _FAILED_WRITE.search(str(problem)) is not None) and is_full(folder)
 
 
 def is_full(folder: Path) -> bool:

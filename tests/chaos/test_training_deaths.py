@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,8 +30,9 @@ CASES = {
     ("causal", "kill"): 12, ("accumulated", "kill"): 12, ("bf16", "kill"): 12, ("masked", "kill"): 12,
     ("classifier", "kill"): 12, ("causal", "memory"): 10, ("classifier", "memory"): 10, ("causal", "term"): 10,
     ("masked", "term"): 5, ("causal", "interrupt"): 10, ("classifier", "interrupt"): 5,
+    ("classifier", "disk"): 10, ("causal", "disk"): 10,
 }  # fmt: skip
-SHORT = [("causal", "kill"), ("causal", "memory")]
+SHORT = [("causal", "kill"), ("causal", "memory"), ("causal", "disk")]
 
 
 @pytest.mark.parametrize(
@@ -42,10 +44,15 @@ def test_a_run_that_dies_resumes_and_ends_bit_identical(case: str, manner: str, 
     assert [one for one in found if not (one["whole"] and one["equal"] and one["left"] == [])] == []
     # What was left of a checkpoint is used, unless the run had been stored.
     assert [one for one in found if one["resumable"] and one["sessions"] < 2] == []
-    if manner in ("term", "interrupt"):
+    if manner in ("term", "interrupt", "disk"):
         assert [one["told"] for one in found if "Traceback" in one["told"] or one["told"].count("\n") > 1] == []
+    if manner == "disk":
+        full = [one for one in found if one["code"]]
+        assert full
+        line = r"DiskFull: \S+: the disk is full; free some space and run the same command again\n"
+        assert [one for one in full if one["truncated"] or not re.fullmatch(line, one["told"])] == []
     if FULL and manner == "memory":  # a library may abort first, with words of its own
         assert any(one["told"].startswith("out of memory; with more") for one in found)
-    if FULL and case != "classifier":
+    if FULL and case != "classifier" and manner != "disk":
         assert any(one["sessions"] > 1 for one in found), "no trial hit a run that had a checkpoint"
     tried(f"training ended by {manner}", len(found))

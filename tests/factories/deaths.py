@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-Manner = Literal["kill", "term", "interrupt", "memory"]
+Manner = Literal["kill", "term", "interrupt", "memory", "disk"]
 SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "interrupt": signal.SIGINT}
 Work = Callable[[], object]
 _HANGS = 120.0  # seconds

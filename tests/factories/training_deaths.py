@@ -14,7 +14,8 @@ from typing import Any, get_args
 
 import torch
 import yaml
-from deaths import Manner, killed, undisturbed
+from deaths import Manner, fork, killed, undisturbed, wait
+from small_disks import small_disk
 from training_cases import RUN_CONDITIONS, classifier, config
 
 from transnormer_lib.training.__main__ import main as train
@@ -66,6 +67,7 @@ def main(folder: Path, case: str, manner: Manner, count: int, seed: int) -> None
 
     seconds = undisturbed(work(folder / "undisturbed"), errors)
     expected = stored(folder / "undisturbed", run)
+    needed = sum(path.stat().st_size for path in (folder / "undisturbed").rglob("*")) + 50_000
     assert expected is not None
     draw, outcomes = random.Random(f"{case} {manner} {seed}"), []
     for number in range(count):
@@ -73,16 +75,26 @@ def main(folder: Path, case: str, manner: Manner, count: int, seed: int) -> None
         partial = store / f".partial-{run_id(run)}"
         errors.write_text("")
         moments = (partial / "checkpoints" / ".writing", partial / "complete")
-        killed(work(store), manner, seconds, draw, errors, moments)
+        disk = None
+        if manner == "disk":
+            disk = small_disk(store, int(draw.uniform(0.0, 1.0) * needed))
+            code = wait(fork(disk.limiting(work(store)), errors), errors)
+        else:
+            code = killed(work(store), manner, seconds, draw, errors, moments)
         told = errors.read_text()
+        truncated = [place.name for place in moments if place.exists()] if disk else []
         resumable = any((partial / "checkpoints").glob("step-*")) and not (store / run_id(run)).exists()
         whole = stored(store, run) in (None, expected)
-        if number % 4 == 3:  # the store goes on in another place
+        if disk:
+            disk.make_room()
+        elif number % 4 == 3:  # the store goes on in another place
             store = store.rename(folder / f"elsewhere {number}")
         undisturbed(work(store), errors)
         names = {run_id(run)} | ({run_id(run.start_from)} if run.start_from else set())
         outcome = {
+            "code": code,
             "told": told,
+            "truncated": truncated,
             "whole": whole,
             "equal": stored(store, run) == expected,
             "left": sorted({path.name for path in store.iterdir() if path.is_dir()} - names),
@@ -90,6 +102,8 @@ def main(folder: Path, case: str, manner: Manner, count: int, seed: int) -> None
             "sessions": json.loads((store / run_id(run) / "record.json").read_text())["sessions"],
         }
         outcomes.append(outcome)
+        if disk:
+            disk.remove()
         shutil.rmtree(store)
     print(json.dumps(outcomes))
 

@@ -16,7 +16,8 @@ from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
-from deaths import Manner, killed, undisturbed
+from deaths import Manner, fork, killed, undisturbed, wait
+from small_disks import small_disk
 
 from transnormer_lib.data import cache, corpora, reviews, tasks, token_files
 
@@ -105,18 +106,30 @@ def main(folder: Path, kind: str, manner: Manner, count: int) -> None:
     warm = folder / "warm"
     undisturbed(work(warm), errors)  # imports, files read for the first time
     seconds = undisturbed(work(folder / "undisturbed"), errors)
+    needed = sum(path.stat().st_size for path in (folder / "undisturbed").rglob("*") if path.is_file())
     expected, draw, outcomes = made.read_text(), random.Random(f"{kind} {manner}"), []
     for number in range(count):
         place = folder / str(number)
         writing = {"token file": "tokens/.*.int32.*", "features": ".features*"}.get(kind, "examples/*/.*")
         errors.write_text("")
-        code = killed(work(place), manner, seconds, draw, errors, (place / writing,))
         made.unlink(missing_ok=True)
+        disk = small_disk(place, int(draw.uniform(0.0, 0.9) * needed)) if manner == "disk" else None
+        if disk:
+            code = wait(fork(disk.limiting(work(place)), errors), errors)
+        else:
+            code = killed(work(place), manner, seconds, draw, errors, (place / writing,))
+        told, first = errors.read_text(), made.read_text() if made.exists() else ""
+        left = [str(path.relative_to(place)) for path in place.rglob(".*") if path.is_file()] if disk else []
+        if disk:
+            disk.make_room()
+        equal = code != 0 or first == expected
         undisturbed(work(place), errors)
-        first, told = made.read_text(), errors.read_text()
+        first = made.read_text()
         undisturbed(work(place), errors)  # reads what is stored
-        outcome = {"code": code, "equal": expected == first == made.read_text(), "told": told}
-        outcomes.append(outcome | {"left": left_behind(place)})
+        equal &= expected == first == made.read_text()
+        outcomes.append({"code": code, "equal": equal, "told": told, "left": [*left, *left_behind(place)]})
+        if disk:
+            disk.remove()
         shutil.rmtree(place)
     print(json.dumps(outcomes))
 
