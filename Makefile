@@ -2,17 +2,24 @@
 # make test                                                        the tests, ten minutes on two cores
 # make test-slow                                                   the others: whole processes, kills, exhaustive grids
 # make chaos                                                       faults on purpose, all of them: an hour or two
+# make soak                                                        an hour of work in one process, watched
+# make machines                                                    a sample of the tests on other machines, Pythons, torches
 # make oracles                                                     our mechanisms against other people's code (installs it)
 # make test-browser                                                the pages in a real browser (needs Chromium and a report)
 # make lab                                                         open the notebooks in JupyterLab
 # make readme                                                      write README's answers from the quick report
 # make publish                                                     copy the quick report to reports/published, to commit it
+# make audit                                                       known faults of the packages that are installed
+# make sbom                                                        the packages as a bill of materials, sbom.json
+# make lock                                                        write requirements.lock anew from constraints.txt
 # make docs                                                        the library's reference, docs/api/index.html
 # make check                                                       lint, format and types
 # make clean                                                       remove .venv and caches; runs/ and reports/ stay
 
 PRESET ?= quick
 ONLY   ?=
+# LOCKED=1 with setup: only files whose digests stand in requirements.lock.
+LOCKED ?=
 CORES  ?=
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c 'import sys; raise SystemExit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
@@ -25,6 +32,8 @@ STAMP := $(VENV)/.installed
 ORACLES := $(VENV)/.oracles
 BROWSER := $(VENV)/.browser
 DOCS := $(VENV)/.docs
+# What looks at the packages, in an environment of its own: it must not change what it looks at.
+SUPPLY := $(VENV)/supply
 # What notebook 13 reads, and beam search where there is a wheel; installed when the notebook is first wanted.
 SPEECH := $(VENV)/.speech
 SPEECH_WANTED := $(if $(ONLY),$(findstring 13,$(ONLY))$(findstring speech,$(ONLY)),all)
@@ -42,7 +51,7 @@ LAB_SAVES := --ContentsManager.pre_save_hook=transnormer_lib.report.lab.without_
 LAB_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test test-slow test-browser oracles readme publish chaos docs lab check clean
+.PHONY: help setup report test test-slow test-browser oracles readme publish chaos soak machines docs lab check clean audit sbom lock
 
 help:
 	@sed -n '1,/^$$/s/^# //p' Makefile
@@ -55,7 +64,9 @@ $(STAMP): pyproject.toml constraints.txt
 		echo "setup: creating $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv --clear $(VENV); }
 	@echo "setup: installing the pinned dependencies (some minutes the first time; log in $(VENV)/install.log)"
 	@rm -f $(STAMP)
-	@$(BIN)/python -m pip install --quiet --log $(VENV)/install.log -c constraints.txt -e '.[dev]' \
+	@$(if $(LOCKED),$(BIN)/python -m pip install --quiet --log $(VENV)/install.log --require-hashes -r requirements.lock \
+		&& $(BIN)/python -m pip install --quiet --log $(VENV)/install.log --no-deps --no-build-isolation -e .,\
+		$(BIN)/python -m pip install --quiet --log $(VENV)/install.log -c constraints.txt -e '.[dev]') \
 		|| { echo "setup: failed; the reason is above and in $(VENV)/install.log; run make again to resume" >&2; exit 1; }
 	@touch $(STAMP)
 	@echo "setup: done"
@@ -71,6 +82,12 @@ test-slow: $(STAMP)
 
 chaos: $(STAMP)
 	@TRANSNORMER_CHAOS=full $(BIN)/python -m pytest tests/chaos -m "not gpu" --timeout 3600 $(PYTEST_ARGS)
+
+soak: $(STAMP)
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/chaos/soak.py $(SOAK_ARGS)
+
+machines: $(STAMP)
+	@$(BIN)/python tests/machines.py
 
 oracles: $(ORACLES)
 	@$(BIN)/python -m pytest tests/oracles $(PYTEST_ARGS)
@@ -128,6 +145,30 @@ $(DOCS): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --log $(VENV)/docs.log -c constraints.txt -e '.[docs]' \
 		|| { echo "docs: failed; the reason is above and in $(VENV)/docs.log; run make docs again" >&2; exit 1; }
 	@touch $(DOCS)
+
+# Advisories are asked of the network; where it cannot be reached, that is said and nothing fails.
+audit:
+	@$(MAKE) --no-print-directory $(SUPPLY)/.installed || { echo "audit: skipped, the tool cannot be had now"; exit 0; }
+	@test -e $(SUPPLY)/.installed || exit 0; rm -f $(SUPPLY)/audit.json; \
+		$(SUPPLY)/bin/pip-audit --requirement requirements.lock --disable-pip --require-hashes --progress-spinner off \
+		--format json --output $(SUPPLY)/audit.json 2>$(SUPPLY)/audit.log; code=$$?; \
+		test -s $(SUPPLY)/audit.json || { echo "audit: skipped, advisories cannot be reached now (log in $(SUPPLY)/audit.log)"; exit 0; }; \
+		cat $(SUPPLY)/audit.log; exit $$code
+
+sbom: $(STAMP) $(SUPPLY)/.installed
+	@$(SUPPLY)/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --output-reproducible --output-file sbom.json
+	@echo "sbom: sbom.json"
+
+lock: $(SUPPLY)/.installed
+	@echo 'setuptools>=77' | $(SUPPLY)/bin/uv pip compile --quiet pyproject.toml - --extra dev --universal --python-version 3.11.5 \
+		--generate-hashes --no-annotate --no-header --constraint constraints.txt --output-file requirements.lock
+
+$(SUPPLY)/.installed: $(STAMP)
+	@echo "supply: installing what looks at the packages (log in $(VENV)/supply.log)"
+	@$(BIN)/python -m venv --clear $(SUPPLY)
+	@$(SUPPLY)/bin/python -m pip install --quiet --log $(VENV)/supply.log pip-audit cyclonedx-bom uv \
+		|| { echo "supply: failed; the reason is above and in $(VENV)/supply.log" >&2; exit 1; }
+	@touch $(SUPPLY)/.installed
 
 lab: $(STAMP)
 	@$(BIN)/jupyter lab $(AS_ROOT) --notebook-dir=. $(LAB_SAVES) $(LAB_ARGS) notebooks/00_start_here.ipynb

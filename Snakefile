@@ -10,7 +10,7 @@ JOBS = config.get("jobs", {})
 RUNS = config.get("runs", {})
 # The shares whose runs start from those of another share.
 LATER = "|".join(name for name, share in config.get("shares", {}).items() if share["after"]) or "none"
-OPTIONS = "--root {config[root]:q} --preset {config[preset]}"
+OPTIONS = "--root {config[root]:q} --preset {config[preset]:q}"
 
 
 wildcard_constraints:
@@ -63,7 +63,7 @@ rule notebook:
         gpu=int(config["gpu"]),
     shell:
         # exec: a shell between Snakemake and the guard would die of a signal before the guard has written its record
-        "exec {config[python]:q} -m transnormer_lib.report.guard " + OPTIONS + " {wildcards.notebook}"
+        "exec {config[python]:q} -m transnormer_lib.report.guard " + OPTIONS + " {wildcards.notebook:q}"
 
 
 rule sweep:

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 import torch
@@ -56,7 +57,13 @@ def no_real_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a name that holds an address: it differs between workers, which then cannot share the tests out."""
+    """Refuse a name that holds an address: it differs between workers, which then cannot share the tests out.
+
+    ``TRANSNORMER_SAMPLE=12`` keeps one test of twelve, the same ones everywhere: what ``make machines`` tries.
+    """
+    one_of = int(os.environ.get("TRANSNORMER_SAMPLE", "1"))
+    if one_of > 1:
+        items[:] = [item for item in items if crc32(item.nodeid.encode()) % one_of == 0]
     unstable = [item.nodeid for item in items if re.search(r"\b0x[0-9a-f]{6,}", item.nodeid)]
     if unstable:
         raise pytest.UsageError(f"give the parameters ids; the address in these names changes: {unstable}")

@@ -66,7 +66,7 @@ def root(tmp_path: Path) -> Path:
         (["claims", "--preset", "quikc"], "transnormer: preset='quikc': unknown; did you mean 'quick'?"),
         (
             ["claims"],
-            "transnormer: preset='quick': has no report yet; run: transnormer report --preset quick",
+            "transnormer: preset='quick': has no report yet; run: make report PRESET=quick",
         ),
         (["report", "--preset", "quikc"], "transnormer: preset='quikc': unknown; did you mean 'quick'?"),
         (["report", "--only", "07"], "transnormer: only='07': no such notebook; must be one of nothing"),
@@ -116,7 +116,8 @@ def test_a_preset_that_is_wrong_itself_is_named_with_its_field(
 
 
 def test_claims_prints_the_ledger_as_it_is(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    claim = {"id": "eq-9", "locus": "Eq. 9", "verdict": "survives"}
+    claim = {"id": "eq-9", "locus": "Eq. 9", "verdict": "survives", "notebook": "01_a", "scale": "quick"}
+    claim |= {"measured": 1.0, "reason": "", "seeds": None, "source": "run", "anchor": "01_a.html#claim-eq-9"}
     write_json_list(root / "reports" / "quick" / "claims.json", [claim])
     assert main(["claims", "--json", "--root", str(root)]) == 0
     assert json.loads(capsys.readouterr().out) == [claim]

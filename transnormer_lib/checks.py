@@ -5,10 +5,12 @@ Every config dataclass checks its fields with these functions, in ``__post_init_
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+MOST = 10**9  # no size, count or seed of a study is greater
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:
@@ -18,10 +20,25 @@ def check_choice(name: str, value: object, choices: Any) -> None:
         raise ValueError(f"{name}={value!r}: must be one of {', '.join(map(repr, options))}")
 
 
-def check_count(name: str, value: object, least: int = 1) -> None:
-    """Refuse anything but a whole number of at least ``least``."""
+def check_count(name: str, value: object, least: int = 1, most: int = 2**63 - 1) -> None:
+    """Refuse anything but a whole number of at least ``least`` and at most ``most``: all that torch takes."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name}={value!r}: must be a whole number of at least {least}")
+    if value > most:
+        raise ValueError(f"{name}={value!r}: must be at most {most}")
+
+
+def check_amounts(name: str, value: object) -> None:
+    """Refuse numbers, within lists and mappings too, that are negative, not finite, or beyond a billion."""
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    for part in parts:
+        check_amounts(name, part)
+    if isinstance(value, int):
+        check_count(name, int(value), 0, MOST)
+    elif isinstance(value, float):
+        check_not_negative(name, value)
+        if value > MOST:
+            raise ValueError(f"{name}={value!r}: must be at most {MOST}")
 
 
 def check_flag(name: str, value: object) -> None:
@@ -32,19 +49,19 @@ def check_flag(name: str, value: object) -> None:
 
 def check_positive(name: str, value: object) -> None:
     """Refuse anything but a positive finite number."""
-    if not (_is_number(value) and 0.0 < value < math.inf):  # type: ignore[operator]
+    if not (is_number(value) and 0.0 < value < math.inf):  # type: ignore[operator]
         raise ValueError(f"{name}={value!r}: must be a positive finite number")
 
 
 def check_not_negative(name: str, value: object) -> None:
     """Refuse anything but a finite number of at least zero."""
-    if not (_is_number(value) and 0.0 <= value < math.inf):  # type: ignore[operator]
+    if not (is_number(value) and 0.0 <= value < math.inf):  # type: ignore[operator]
         raise ValueError(f"{name}={value!r}: must be a finite number and not negative")
 
 
 def check_probability(name: str, value: object) -> None:
     """Refuse anything but a probability below one, as dropout takes it."""
-    if not (_is_number(value) and 0.0 <= value < 1.0):  # type: ignore[operator]
+    if not (is_number(value) and 0.0 <= value < 1.0):  # type: ignore[operator]
         raise ValueError(f"{name}={value!r}: must be in [0, 1)")
 
 
@@ -59,7 +76,7 @@ def check_fields(config: Any) -> None:
     """Check each field of a config dataclass by its type.
 
     A Literal must be one of its choices, an int at least 1, a float positive and finite, a ``…dropout`` a probability.
-    ``field(metadata={"least": 0})`` sets another least value; None passes if the type includes it.
+    ``field(metadata={"least": 0, "most": 9})`` sets other bounds; None passes if the type includes it.
     """
     hints = get_type_hints(type(config))
     for field in fields(config):
@@ -73,7 +90,7 @@ def check_fields(config: Any) -> None:
         elif kind is bool:
             check_flag(name, value)
         elif kind is int:
-            check_count(name, value, field.metadata.get("least", 1))
+            check_count(name, value, field.metadata.get("least", 1), field.metadata.get("most", MOST))
         elif name.endswith("dropout"):
             check_probability(name, value)
         elif kind is float:
@@ -87,5 +104,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; must be one of {', '.join(names) or 'nothing'}"
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether a value is a whole number or a float, and no truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool)

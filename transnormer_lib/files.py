@@ -41,10 +41,18 @@ def write_text(path: Path, content: str) -> None:
     write_bytes(path, content.encode("utf-8"))
 
 
+def parse_json(text: str | bytes) -> Any:
+    """The values of a JSON text. Raises ValueError for anything else, also for what nests too deeply for Python."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("not valid JSON: nested too deeply") from None
+
+
 def read_object(path: Path) -> dict[str, Any] | None:
     """The object in a JSON file; None if the file is missing or holds anything else."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None

@@ -5,6 +5,7 @@ it, one YAML per notebook has values for the notebook's parameters cell.
 """
 
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,9 @@ from transnormer_lib.files import read_yaml
 from transnormer_lib.strict import from_plain
 
 INTERRUPTED = 130  # exit code after Ctrl-C, as in shells
-_NOTEBOOK = re.compile(r"^\d{2}_\w+$")
+# Names of files and folders that jobs are named by.
+_NOTEBOOK = re.compile(r"\d{2}_\w+", re.ASCII)
+_PRESET = re.compile(r"\w[\w-]*", re.ASCII)
 
 
 class UserMistake(ValueError):
@@ -57,7 +60,7 @@ class Project:
     @property
     def notebooks(self) -> list[str]:
         """Stems of the numbered notebooks, in order."""
-        return sorted(p.stem for p in (self.root / "notebooks").glob("*.ipynb") if _NOTEBOOK.match(p.stem))
+        return sorted(p.stem for p in (self.root / "notebooks").glob("*.ipynb") if _NOTEBOOK.fullmatch(p.stem))
 
     @property
     def notebook_of_study(self) -> dict[str, str]:
@@ -66,7 +69,8 @@ class Project:
 
     @property
     def presets(self) -> list[str]:
-        return sorted(p.parent.name for p in (self.root / "params").glob("*/preset.yaml"))
+        found = (path.parent.name for path in (self.root / "params").glob("*/preset.yaml"))
+        return sorted(name for name in found if _PRESET.fullmatch(name))
 
     def notebook_path(self, notebook: str) -> Path:
         return self.root / "notebooks" / f"{notebook}.ipynb"
@@ -122,6 +126,13 @@ class Project:
 def find_project(start: Path | None = None) -> Project:
     """The project around ``start`` (default: the current folder), else the checkout of this package."""
     candidates = [(start or Path.cwd()).resolve()]
+    try:
+        str(candidates[0]).encode()
+    except UnicodeEncodeError:
+        named, encoding = ascii(str(candidates[0])), sys.getfilesystemencoding()
+        raise UserMistake(
+            f"folder={named}: has characters that the locale ({encoding}) lacks; set PYTHONUTF8=1"
+        ) from None
     candidates += [*candidates[0].parents, Path(__file__).resolve().parents[1]]
     for folder in candidates:
         if (folder / "notebooks").is_dir() and (folder / "params").is_dir():

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, TypeVar
 
+from transnormer_lib.checks import check_amounts
+
 T = TypeVar("T")
 
 
@@ -47,14 +49,17 @@ def differing(config: Any) -> Any:
 
 
 def check_type(name: str, value: Any, kind: Any, written: str = "") -> None:
-    """Refuse a value that is not of the type ``kind``, ``written`` so by its author.
+    """Refuse a value that is not of the type ``kind``, ``written`` so by its author, and what is no amount.
 
     Nothing is converted, but a whole number may be given for a float.
     """
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
+    written = written or (kind.__name__ if isinstance(kind, type) else str(kind))
     try:
         TypeAdapter(kind).validate_python(value, strict=True)
+    except PydanticUserError:
+        raise ValueError(f"{name}: {written} is no type") from None
     except ValidationError as error:
-        written = written or (kind.__name__ if isinstance(kind, type) else str(kind))
         raise ValueError(f"{name}={value!r}: must be {written} ({error.errors()[0]['msg']})") from None
+    check_amounts(name, value)

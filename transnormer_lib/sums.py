@@ -1,16 +1,19 @@
-"""Digests, so that damage is noticed: ``SHA256SUMS`` of a folder's files (``sha256sum -c SHA256SUMS``), and a field in
-JSON objects that carry their own.
+"""``SHA256SUMS``: the digests of a folder's files, so that damage is noticed (``sha256sum -c SHA256SUMS``).
+
+A digest notices damage and an edit by hand. It does not stop a person who edits a file and its digest; for committed
+files git's history shows that.
 """
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from transnormer_lib.files import read_object, write_text
 
 FILE = "SHA256SUMS"
+FIELD = "sha256"  # of a JSON object: over its other fields
 
 
 def sha256(path: Path) -> str:
@@ -19,20 +22,88 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def seal(folder: Path, names: Iterable[str] | None = None) -> None:
-    """Write the digests of the files ``names``; by default of every file in ``folder`` and below, hidden ones aside."""
+def of_values(content: Any) -> str:
+    """The digest of plain values as JSON writes and reads them; the order of keys does not count."""
+    read = json.loads(json.dumps(content))  # numbers as keys become text, which sorts otherwise
+    return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """``content`` with the digest of its fields."""
+    fields = {name: value for name, value in content.items() if name != FIELD}
+    return fields | {FIELD: of_values(fields)}
+
+
+def is_whole(content: Mapping[str, Any]) -> bool:
+    """Whether ``content`` is what :func:`sealed` returned."""
+    return sealed(content)[FIELD] == content.get(FIELD)
+
+
+def read_sealed(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file, with its digest; None if it is missing or not what :func:`sealed` returned."""
+    found = read_object(path)
+    return found if found is not None and is_whole(found) else None
+
+
+def lines(pairs: Iterable[tuple[str, str]]) -> str:
+    """The file's text, from ``(digest, name)`` pairs."""
+    return "".join(f"{digest}  {name}\n" for digest, name in pairs)
+
+
+def seal(folder: Path, also: Iterable[tuple[str, str]] = (), names: Iterable[str] | None = None) -> None:
+    """Write the digests of the files ``names``; by default of every file in ``folder`` and below it, hidden ones aside.
+
+    ``also`` holds further ``(digest, name)`` pairs: a file that is about to change may have its new digest.
+    """
     if names is None:
         names = (path.relative_to(folder).as_posix() for path in folder.rglob("[!.]*") if path.is_file())
-    _write(folder, [(sha256(folder / name), name) for name in sorted(names) if name != FILE])
+    pairs = [(sha256(folder / name), name) for name in sorted(names) if name != FILE]
+    write_text(folder / FILE, lines([*pairs, *also]))
+
+
+def enter(path: Path) -> None:
+    """Write the digest of one file into its folder's ``SHA256SUMS``; the others stay, whether they fit or not."""
+    others = [(digest, name) for digest, name in _listed(path.parent) if name != path.name]
+    _write(path.parent, [*others, (sha256(path), path.name)])
+
+
+def write(path: Path, text: str) -> bool:
+    """Write ``text`` to ``path`` and enter it, unless it is there already; returns whether anything was written.
+
+    At every moment the file is listed, as it was or as it is going to be.
+    """
+    digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
+    if path.exists() and sha256(path) == digest and not damage(path):
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write(path.parent, [*_listed(path.parent), (digest, path.name)])
+    write_text(path, text)
+    enter(path)
+    return True
+
+
+def _listed(folder: Path) -> list[tuple[str, str]]:
+    try:
+        return read(folder)
+    except ValueError:  # a file that is no longer listed counts as damaged
+        return []
+
+
+def _write(folder: Path, pairs: Iterable[tuple[str, str]]) -> None:
+    write_text(folder / FILE, lines(sorted(pairs, key=lambda pair: pair[1])))
 
 
 def read(folder: Path) -> list[tuple[str, str]]:
-    """The recorded ``(digest, name)`` pairs; raises ValueError if they cannot be read."""
+    """The recorded ``(digest, name)`` pairs; raises ValueError if they cannot be read or name a file elsewhere."""
     try:
-        lines = (folder / FILE).read_text(encoding="utf-8").splitlines()
+        text = (folder / FILE).read_text(encoding="utf-8")
     except (OSError, ValueError):
         raise ValueError(f"{FILE} cannot be read") from None
-    return [(digest, name) for digest, _, name in (line.partition("  ") for line in lines)]
+    pairs = [(digest, name) for digest, _, name in (line.partition("  ") for line in text.splitlines())]
+    for _, name in pairs:
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise ValueError(f"{FILE} names {name!r}, which is not in its folder")
+    return pairs
 
 
 def check(folder: Path, needed: Iterable[str] = ()) -> None:
@@ -42,55 +113,22 @@ def check(folder: Path, needed: Iterable[str] = ()) -> None:
     """
     pairs = read(folder)
     for name in sorted({name for _, name in pairs}.union(needed)):
-        if not (folder / name).is_file():
-            raise ValueError(f"{name} is missing")
-        if (sha256(folder / name), name) not in pairs:
-            raise ValueError(f"{name} is not what was written; its digest differs")
+        _check(folder, name, pairs)
 
 
-def rewrite(path: Path, text: str) -> None:
-    """Write a text and its digest, in the ``SHA256SUMS`` of its folder, unless both are there.
-
-    A kill at any moment leaves a file and a digest that fit, the old ones or the new ones.
-    """
+def damage(path: Path) -> str:
+    """Why one file is not what its folder's ``SHA256SUMS`` says; empty if it is."""
     try:
-        pairs = read(path.parent)
-    except ValueError:
-        pairs = []
-    new = (hashlib.sha256(text.encode()).hexdigest(), path.name)
-    if new in pairs and path.is_file() and sha256(path) == new[0]:
-        return
-    _write(path.parent, [*pairs, new])
-    write_text(path, text)
-    _write(path.parent, [*(pair for pair in pairs if pair[1] != path.name), new])
+        _check(path.parent, path.name, read(path.parent))
+    except ValueError as fault:
+        return str(fault)
+    return ""
 
 
-def is_recorded(path: Path) -> bool:
-    """Whether a file is what its folder's ``SHA256SUMS`` says."""
-    try:
-        return (sha256(path), path.name) in read(path.parent)
-    except ValueError:
-        return False
-
-
-def _write(folder: Path, pairs: Iterable[tuple[str, str]]) -> None:
-    write_text(folder / FILE, "".join(f"{digest}  {name}\n" for digest, name in pairs))
-
-
-def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON object with its own digest, as the field ``seal``."""
-    plain = json.loads(json.dumps(content))  # as it will be read
-    text = json.dumps({**plain, "seal": digest_of(plain)}, indent=1, sort_keys=True, ensure_ascii=False)
-    write_text(path, text + "\n")
-
-
-def read_sealed(path: Path) -> dict[str, Any] | None:
-    """The object of :func:`write_sealed`, without its digest; None if it is missing or not what was written."""
-    found = read_object(path) or {}
-    digest = found.pop("seal", None)
-    return found if digest == digest_of(found) else None
-
-
-def digest_of(content: Any) -> str:
-    """The sha256 (hex) of plain values, whatever the order of their fields."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def _check(folder: Path, name: str, pairs: list[tuple[str, str]]) -> None:
+    if not (folder / name).is_file():
+        raise ValueError(f"{name} is missing")
+    if all(listed != name for _, listed in pairs):
+        raise ValueError(f"{FILE} does not list {name}")
+    if (sha256(folder / name), name) not in pairs:
+        raise ValueError(f"{name} is not what was written; its digest differs")

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,8 @@ PROCESSES = {
     "guard": "transnormer_lib.report.guard",
     "kernel": "ipykernel_launcher",
 }
+# What the ledger says of a record or a notebook that is not as a run left it.
+UNREADABLE = re.compile("its (record|executed notebook) (cannot|is)")
 _CELLS = (
     "from transnormer_lib.studies.attention_dilution import runs as study\n"
     "from transnormer_lib.studies.common.notebook import begin\n"
@@ -60,13 +63,22 @@ class Command:
 
     project: Project
     arguments: tuple[str, ...] = ("report", "--cores", "2")
+    prefix: tuple[str, ...] = ()  # a command that runs the command
 
     def __post_init__(self) -> None:
         self.mark = f"TRANSNORMER_TEST_MARK={uuid4().hex}"
         self.process: Any = None
 
     def begin(self, **environment: str) -> None:
-        command = [sys.executable, "-m", "transnormer_lib.cli", *self.arguments, "--root", str(self.project.root)]
+        command = [
+            *self.prefix,
+            sys.executable,
+            "-m",
+            "transnormer_lib.cli",
+            *self.arguments,
+            "--root",
+            str(self.project.root),
+        ]
         name, _, value = self.mark.partition("=")
         own = {name: value, "TRANSNORMER_RUNS": str(self.project.root / "runs"), "TRANSNORMER_CHECKPOINT_SECONDS": "0"}
         pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
@@ -150,6 +162,6 @@ def half_written(project: Project) -> list[str]:
             read_run(folder)
         except RunDamaged as damage:
             found.append(str(damage))
-    if (damage := last_run(out, STUDY).damage) and (out / f"{STUDY}.ipynb").exists():
-        found.append(damage)
+    if UNREADABLE.match(error := last_run(out, STUDY).error or "") and (out / f"{STUDY}.ipynb").exists():
+        found.append(error)
     return found

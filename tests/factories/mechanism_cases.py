@@ -71,5 +71,5 @@ def padding(b: int, n: int, real: int) -> Tensor:
 def holes(b: int, n: int, seed: int) -> Tensor:
     """A mask [B, N] with padding anywhere, never on a sequence's first token."""
     mask = torch.rand(b, n, generator=torch.Generator().manual_seed(seed)) < 0.3
-    mask[:, 0] = False
+    mask[:, :1] = False
     return mask

@@ -1,6 +1,7 @@
 """A small report as the guard leaves it: executed notebooks and records, made without running a kernel."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,10 @@ import nbformat
 from project_factory import make_project
 
 from transnormer_lib import sums
+from transnormer_lib.files import read_object
 from transnormer_lib.ledger.claims import Claim
-from transnormer_lib.ledger.judging import executed_digest
 from transnormer_lib.ledger.measurements import Measurements
+from transnormer_lib.ledger.seals import displayed
 from transnormer_lib.show.claims import bundle
 
 THEORY, TABLE, ABSENT = "01_theory", "02_table", "03_absent"
@@ -110,17 +112,22 @@ def record_json(name: str, status: str = "ok", error: str | None = None) -> dict
     }
 
 
-def write_record(report_dir: Path, name: str, status: str = "ok", error: str | None = None) -> None:
-    sums.write_sealed(report_dir / "records" / f"{name}.json", record_json(name, status, error))
-    change_record(report_dir, name)
-
-
-def change_record(report_dir: Path, name: str, **fields: Any) -> None:
-    """Change these fields of a record, and let it name the executed notebook that is there now."""
+def write_record(report_dir: Path, name: str, status: str = "ok", error: str | None = None, **changes: Any) -> None:
+    """The record of the executed notebook that is there, as the guard seals it."""
     path = report_dir / "records" / f"{name}.json"
-    record = (sums.read_sealed(path) or {}) | fields
-    folder = report_dir if record["status"] == "ok" else report_dir / "failed"
-    sums.write_sealed(path, record | {"executed": executed_digest(folder / f"{name}.ipynb")})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    executed = read_object((report_dir if status == "ok" else report_dir / "failed") / f"{name}.ipynb")
+    fields = record_json(name, status, error) | {"displayed": displayed(executed) if executed else None} | changes
+    path.write_text(json.dumps(sums.sealed(fields)))
+
+
+def write_kept(root: Path, name: str, content: Mapping[str, Any] | str, preset: str = "night") -> Path:
+    """A kept file, and its digest as ``transnormer claims --keep`` enters it."""
+    path = root / "reports" / "kept" / preset / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    sums.enter(path)
+    return path
 
 
 def make_report(root: Path, extra: Sequence[Any] = ()) -> Path:

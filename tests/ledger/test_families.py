@@ -45,7 +45,7 @@ def test_other_tables_and_what_was_not_judged_do_not_count() -> None:
     claims = [ordering("a"), ordering("b", locus="Table 5"), ordering("c", locus="Table 6")]
     found = judged(claims, [(1.0, 0.9)] * 3)
     assert {j.verdict for j in found.values()} == {"reproduced"}
-    few = judge(claims[1], measured(0.0, 1.0) | {"better": [1.0] * 4, "worse": [2.0] * 4}, "quick")
+    few = judge(claims[1], measured(0.0, 1.0) | {"better": [1.0] * 4, "worse": [2.0] * 4, "seeds": range(4)}, "quick")
     same = [ordering("a"), ordering("b")]
     settled = settle(same, {"a": judge(same[0], measured(1.0, 0.9), "quick"), "b": few})
     assert settled["a"].verdict == "reproduced"

@@ -8,18 +8,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from report_factory import (
-    ABSENT,
-    CLAIMS,
-    MEASURED,
-    TABLE,
-    THEORY,
-    change_record,
-    executed_notebook,
-    fail,
-    make_report,
-    write_record,
-)
+from report_factory import ABSENT, CLAIMS, MEASURED, TABLE, THEORY, executed_notebook, fail, make_report, write_record
 
 from transnormer_lib.ledger.judging import counts, judge_claims, last_run, write_json_list
 from transnormer_lib.ledger.kept import Kept
@@ -112,7 +101,7 @@ def test_a_measurement_that_cannot_be_judged_is_a_problem_of_its_notebook_alone(
     outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
     outputs[0]["data"][MIME][0] |= change
     path.write_text(json.dumps(notebook))
-    change_record(report_dir, THEORY)
+    write_record(report_dir, THEORY)
     judged = judge_claims(report_dir, "quick", CLAIMS, NOTEBOOKS)
     assert list(judged.problems) == [THEORY]
     assert problem in judged.problems[THEORY]
@@ -128,7 +117,7 @@ def test_measurements_in_a_form_of_the_past_are_a_problem_of_their_notebook_alon
     outputs = [output["data"] for cell in notebook["cells"] for output in cell.get("outputs", [])]
     outputs[0][MIME] = outputs[0][MIME][0]
     path.write_text(json.dumps(notebook))
-    change_record(report_dir, THEORY)
+    write_record(report_dir, THEORY)
     judged = judge_claims(report_dir, "quick", CLAIMS, NOTEBOOKS)
     assert "not a list; run the notebook again" in judged.problems[THEORY]
     assert {entry["verdict"] for entry in judged.claims if entry["notebook"] == TABLE} != {"not run"}
@@ -141,11 +130,11 @@ def test_a_record_without_its_notebook_counts_as_failed(tmp_path: Path) -> None:
     assert ledger(report_dir)["ahead"]["reason"] == "notebook failed: its executed notebook is missing"
 
 
-def test_a_damaged_record_costs_its_notebook_alone(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_read_costs_its_notebook_alone(tmp_path: Path) -> None:
     report_dir = make_report(tmp_path)
     (report_dir / "records" / f"{TABLE}.json").write_text("{")
     found = ledger(report_dir)
-    assert found["ahead"]["reason"].startswith("notebook failed: its record is damaged")
+    assert found["ahead"]["reason"].startswith("notebook failed: its record cannot be read")
     assert found["bound-holds"]["verdict"] == "survives"
 
 
@@ -169,7 +158,7 @@ def test_an_unchanged_ledger_is_not_written_again(tmp_path: Path) -> None:
     before = path.stat().st_mtime_ns
     write_json_list(path, [{"id": "a"}])
     assert path.stat().st_mtime_ns == before
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["SHA256SUMS", "claims.json"]
+    assert {p.name for p in tmp_path.iterdir()} == {"claims.json", "SHA256SUMS"}
 
 
 def test_counts_name_every_verdict_failures_and_gaps_before_successes(tmp_path: Path) -> None:
@@ -227,6 +216,7 @@ def test_a_kept_claim_is_marked_as_exploratory_once(tmp_path: Path, kept_reason:
 def test_the_ledger_reads_notebooks_as_nbformat_writes_them(tmp_path: Path) -> None:
     report_dir = make_report(tmp_path)
     nbformat.write(executed_notebook(TABLE, MEASURED[TABLE][1:]), report_dir / f"{TABLE}.ipynb")
+    write_record(report_dir, TABLE)
     assert ledger(report_dir)["perplexity"]["verdict"] == "not run"
 
 

@@ -177,7 +177,8 @@ def test_a_thesis_names_claims_that_can_decide_it(name: str, message: str, tmp_p
         "reply": "r",
         "for": [bearing],
     }
-    path = tmp_path / "theses.yaml"
+    path = tmp_path / "transnormer" / "theses.yaml"
+    path.parent.mkdir()
     path.write_text(yaml.safe_dump([fields]))
     with pytest.raises(ValueError, match=message):
         theses.read(path, list(CLAIMS.values()))

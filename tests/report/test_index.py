@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from page_checks import Page, check_page
-from report_factory import ABSENT, CLAIMS, TABLE, THEORY, change_record, fail, make_report, record_json
+from report_factory import ABSENT, CLAIMS, TABLE, THEORY, fail, make_report, record_json, write_kept, write_record
 
 from transnormer_lib.project import UserMistake
 from transnormer_lib.report.index import build_overview, build_report
@@ -40,10 +40,7 @@ def test_failures_come_before_the_notebooks_and_nothing_that_held_is_among_them(
 
 
 def keep_at_night(root: Path, content: str) -> Path:
-    path = root / "reports" / "kept" / "night" / f"{THEORY}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content)
-    return path
+    return write_kept(root, THEORY, content)
 
 
 def test_what_larger_scales_kept_is_named_with_its_machine_and_counts(tmp_path: Path) -> None:
@@ -64,6 +61,19 @@ def test_what_larger_scales_kept_is_named_with_its_machine_and_counts(tmp_path: 
     moved = {verdict: after.counts[verdict] - before.counts[verdict] for verdict in ("not run", "refuted")}
     assert moved == {"not run": -1, "refuted": 1}
     assert "kept from night" in Page(tmp_path / QUICK / "ledger.html").text
+
+
+def test_where_this_reports_own_runs_say_otherwise_the_ledger_says_both(tmp_path: Path) -> None:
+    make_report(tmp_path)
+    fields = {"preset": "night", "scale": "night", "notebook": TABLE, "parameters": {}, "runs": [], "threads": 1}
+    fields |= {"device": "a machine", "commit": "abc", "started": "2026-11-21T20:00:00+00:00"}
+    measured = {"value": 5.0, "interval": [4.9, 5.1]}
+    entry = {"id": "perplexity", "scale": "night", "measured": measured, "seeds": [10, 11]}
+    for verdict, both in (("reproduced", True), ("undecided", False)):
+        write_kept(tmp_path, TABLE, {**fields, "claims": [entry | {"verdict": verdict}]})
+        build_report(tmp_path, "quick", CLAIMS)
+        text = Page(tmp_path / QUICK / "ledger.html").text
+        assert ("kept from night; this report's own runs: undecided" in text) is both
 
 
 PLAN = {"file": "plan.yaml", "sha256": "0", "commit": "c" * 40, "date": "2026-11-20T12:00:00+00:00"}
@@ -95,7 +105,10 @@ def test_a_kept_file_that_cannot_be_read_is_named_and_costs_nothing_else(tmp_pat
     make_report(tmp_path)
     keep_at_night(tmp_path, "{}")
     summary = build_report(tmp_path, "quick", CLAIMS)
-    assert [(item.notebook, item.line.split(":")[0]) for item in summary.failed][-1] == (THEORY, f"{THEORY}.json")
+    assert [(item.notebook, item.line.split(":")[0]) for item in summary.failed][-1] == (
+        THEORY,
+        f"reports/kept/night/{THEORY}.json",
+    )
     assert "Kept from larger scales" not in Page(tmp_path / QUICK / "index.html").text
 
 
@@ -247,7 +260,7 @@ def test_the_front_page_says_how_long_notebooks_and_training_took(tmp_path: Path
     assert "0.4 minutes of notebooks, training not counted" in Page(report_dir / "index.html").text
     for name in (THEORY, TABLE):  # both read one run of a minute, one another of two
         training = {"60.0": 60.0} | ({"120.0": 120.0} if name == TABLE else {})
-        change_record(report_dir, name, provenance=record_json(name)["provenance"] | {"training": training})
+        write_record(report_dir, name, provenance=record_json(name)["provenance"] | {"training": training})
     build_report(tmp_path, "quick", CLAIMS)
     text = Page(report_dir / "index.html").text
     assert "0.4 minutes of notebooks, beside 3.0 minutes in which their runs were trained" in text

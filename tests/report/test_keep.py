@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from history_factory import commit
 from project_factory import make_project, write_notebook
-from report_factory import change_record
+from report_factory import write_kept, write_record
 
 from transnormer_lib.ledger import kept
 from transnormer_lib.ledger.judging import write_json_list
@@ -16,19 +16,20 @@ from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.keep import keep
 from transnormer_lib.report.staleness import digest
 from transnormer_lib.studies.common import plans
-from transnormer_lib.sums import write_sealed
 
 NOTEBOOK = "09_ablations"
 CLAIMS = [
     {"id": "a", "notebook": NOTEBOOK, "verdict": "trend", "scale": "quick", "measured": 1.0, "seeds": [1]},
     {"id": "b", "notebook": "01_other", "verdict": "survives", "scale": "quick", "measured": 1.0, "seeds": None},
 ]
+CLAIMS = [claim | {"locus": "Table 9", "reason": "", "source": "run", "anchor": "#"} for claim in CLAIMS]
 
 
-def record(status: str = "ok") -> dict[str, Any]:
+def ran(report_dir: Path, status: str = "ok") -> None:
+    """The last run of the notebook, as the guard leaves it."""
     provenance = {"device": "the notebook's machine", "commit": "c0ffee", "dirty": False}
     provenance |= {"started": "2026-11-21T20:00:00+00:00"}
-    return {"status": status, "error": None, "parameters": {"seeds": [1]}, "provenance": provenance}
+    write_record(report_dir, NOTEBOOK, status, parameters={"seeds": [1]}, provenance=provenance)
 
 
 def trained(seed: int, device: str = "a machine") -> dict[str, Any]:
@@ -43,8 +44,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     made = make_project(tmp_path, {NOTEBOOK: ["x = 1"]})
     folder = made.report_dir("quick")
     write_notebook(folder / f"{NOTEBOOK}.ipynb", ["x = 1"])
-    write_sealed(folder / "records" / f"{NOTEBOOK}.json", record())
-    change_record(folder, NOTEBOOK)
+    ran(folder)
     write_json_list(folder / "claims.json", CLAIMS)
     serve(monkeypatch, {0: trained(0), 1: trained(1)})
     return made
@@ -95,23 +95,20 @@ def test_a_run_that_the_store_lacks_is_named(project: Project, monkeypatch: pyte
 
 @pytest.mark.parametrize("status", ["failed", "interrupted", "no data"])
 def test_a_run_that_is_not_good_is_not_kept(project: Project, status: str) -> None:
-    change_record(project.report_dir("quick"), NOTEBOOK, status=status)
-    with pytest.raises(UserMistake, match="has no good run at preset 'quick'; make it first: transnormer report"):
+    ran(project.report_dir("quick"), status)
+    with pytest.raises(UserMistake, match=r"has no good run at preset 'quick' .*; make it first: transnormer report"):
         keep(project, "quick", NOTEBOOK)
 
 
 def test_a_file_of_another_kind_is_refused(project: Project) -> None:
-    path = keep(project, "quick", NOTEBOOK)
-    path.write_text('{"preset": "quick"}')
+    write_kept(project.root, NOTEBOOK, {"preset": "quick"}, "quick")
     with pytest.raises(ValueError, match=r"09_ablations\.json: is not a kept result"):
         kept.read("quick", NOTEBOOK, project)
 
 
 def test_only_what_larger_scales_kept_is_larger(project: Project) -> None:
     written = keep(project, "quick", NOTEBOOK)
-    above = written.parents[1] / "night" / written.name
-    above.parent.mkdir()
-    above.write_text(json.dumps({**json.loads(written.read_text()), "preset": "night", "scale": "night"}))
+    write_kept(project.root, NOTEBOOK, {**json.loads(written.read_text()), "preset": "night", "scale": "night"})
     assert [found.preset for found in kept.larger("quick", NOTEBOOK, project)] == ["night"]
     assert kept.larger("night", NOTEBOOK, project) == []
 
@@ -123,9 +120,7 @@ def test_a_notebook_that_shows_it_is_stale_once_a_larger_scale_kept_something(
     write_notebook(project.notebook_path(NOTEBOOK), ["from transnormer_lib.ledger import kept"])
     before = digest(project, NOTEBOOK, {"scale": scale})
     path = keep(project, "quick", NOTEBOOK)
-    night = path.parents[1] / "night" / path.name
-    night.parent.mkdir()
-    night.write_text(json.dumps({**json.loads(path.read_text()), "preset": "night", "scale": "night"}))
+    write_kept(project.root, NOTEBOOK, {**json.loads(path.read_text()), "preset": "night", "scale": "night"})
     assert (digest(project, NOTEBOOK, {"scale": scale}) != before) is stale
 
 
@@ -142,8 +137,9 @@ def test_code_that_differs_from_its_commit_is_said_to(project: Project, monkeypa
 def test_the_plan_is_kept_with_its_commit_and_the_runs_that_came_after_it(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plans, "STUDIES", tmp_path / "history")
-    planned = commit(tmp_path / "history", {"ablations/plan.yaml": "question: Why?\n"})
+    monkeypatch.setattr(plans, "STUDIES", tmp_path / "studies")
+    monkeypatch.setattr(kept, "PACKAGE", tmp_path)
+    planned = commit(tmp_path / "studies", {"ablations/plan.yaml": "question: Why?\n"})
     of_search, judged = trained(0), trained(1)  # the parameters judge seed 1 alone
     judged["provenance"]["commit"] = planned
     serve(monkeypatch, {0: of_search, 1: judged})
@@ -156,14 +152,14 @@ def test_the_plan_is_kept_with_its_commit_and_the_runs_that_came_after_it(
         f"plan.yaml: decided beforehand, commit {planned[:12]}, 2026-11-20; "
         "the code that trained the judged runs (1) held it."
     ]
-    assert found.origin()["plans"] == found.planned()
+    assert found.origin({})["plans"] == found.planned()
 
 
 def test_the_plan_is_kept_and_a_file_of_an_older_form_is_read(project: Project) -> None:
     path = keep(project, "quick", NOTEBOOK)
     content = json.loads(path.read_text())
     assert [plan["file"] for plan in content.pop("plans")] == ["plan.yaml"]
-    path.write_text(json.dumps(content))
+    write_kept(project.root, NOTEBOOK, content, "quick")
     found = kept.read("quick", NOTEBOOK, project)
     assert found is not None
     assert list(found.plans) == found.planned() == []
@@ -171,7 +167,7 @@ def test_the_plan_is_kept_and_a_file_of_an_older_form_is_read(project: Project) 
 
 def test_a_plan_that_lacks_a_field_is_refused(project: Project) -> None:
     path = keep(project, "quick", NOTEBOOK)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "plans": [{"file": "plan.yaml"}]}))
+    write_kept(project.root, NOTEBOOK, {**json.loads(path.read_text()), "plans": [{"file": "plan.yaml"}]}, "quick")
     with pytest.raises(
         ValueError, match=r"09_ablations\.json: is not a kept result: a plan lacks one of after, commit"
     ):

@@ -41,6 +41,15 @@ def test_an_empty_file_changes_nothing(yaml: str, tmp_path: Path) -> None:
     assert resolve(project(tmp_path, yaml), "quick", "01_a")["seeds"] == [0, 1]
 
 
+def test_a_list_that_is_empty_in_the_notebook_may_be_empty(tmp_path: Path) -> None:
+    made = make_project(tmp_path, {"01_a": ["1"]}, {"01_a": "others: []\nwaypoints: []"})
+    cell = (
+        'scale: str = "quick"  # the preset\nothers: list[str] = []  # more\nwaypoints: list[float] = [0.5]  # shares'
+    )
+    write_notebook(tmp_path / "notebooks" / "01_a.ipynb", ["1"], parameters=cell)
+    assert resolve(made, "quick", "01_a") == {"scale": "quick", "others": [], "waypoints": []}
+
+
 def test_a_whole_number_serves_as_a_float(tmp_path: Path) -> None:
     assert resolve(project(tmp_path, "rate: 1"), "quick", "01_a")["rate"] == 1
 
@@ -57,6 +66,12 @@ def test_a_whole_number_serves_as_a_float(tmp_path: Path) -> None:
         ("task: sorting", "task='sorting': must be Literal['causal', 'masked']"),
         ("limit: 2.5", "limit=2.5: must be int | None"),
         ("flag: 1", "flag=1: must be bool"),
+        ("seeds: []", "seeds=[]: must hold at least one, as in the notebook"),
+        ("seeds: [0, 1180591620717411303424]", "seeds=1180591620717411303424: must be at most 1000000000"),
+        ("limit: 1000000000000", "limit=1000000000000: must be at most 1000000000"),
+        ("seeds: [-1]", "seeds=-1: must be a whole number of at least 0"),
+        ("rate: .nan", "rate=nan: must be a finite number and not negative"),
+        ("rate: 1.0e+300", "rate=1e+300: must be at most 1000000000"),
         ("scale: paper", "scale='paper': the preset's is 'quick'"),
         ("- 1", "must map names to values"),
         ("seeds: [1", "not valid YAML"),
@@ -189,3 +204,10 @@ def test_a_cpu_preset_keeps_training_off_the_gpu(device: str, on_cpu: bool, tmp_
     environment = made.preset("quick").environment
     assert (environment.get("ACCELERATE_USE_CPU") == "true") is on_cpu
     assert environment["OMP_NUM_THREADS"] == "1"
+
+
+def test_a_study_may_do_without_matched_controls(tmp_path: Path) -> None:
+    cell = 'scale: str = "quick"  # the preset\ncontrols: list[str] = ["linear-matched"]  # others'
+    project = make_project(tmp_path, {}, {"01_a": "controls: []\n"})
+    write_notebook(tmp_path / "notebooks" / "01_a.ipynb", ["1"], cell)
+    assert resolve(project, "quick", "01_a")["controls"] == []

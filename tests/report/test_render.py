@@ -12,19 +12,7 @@ import pytest
 import yaml
 from markupsafe import escape
 from page_checks import Page, check_page
-from report_factory import (
-    ABSENT,
-    CLAIMS,
-    HOSTILE,
-    MEASURED,
-    TABLE,
-    THEORY,
-    change_record,
-    claim,
-    fail,
-    make_report,
-    write_record,
-)
+from report_factory import ABSENT, CLAIMS, HOSTILE, MEASURED, TABLE, THEORY, claim, fail, make_report, write_record
 
 from transnormer_lib.ledger.measurements import Measurements
 from transnormer_lib.report.index import Summary, build_report
@@ -138,7 +126,7 @@ def test_code_is_marked_where_the_mark_has_a_colour_and_nowhere_else(tmp_path: P
     notebook = nbformat.read(path, as_version=4)
     notebook.cells[-1].source = code
     nbformat.write(notebook, path)
-    change_record(report_dir, THEORY)
+    write_record(report_dir, THEORY)
     build(tmp_path)
     html = page_of(tmp_path).read_text()
     blocks = re.findall(r"<pre[^>]*>(.*?)</pre>", html, re.DOTALL)
@@ -206,7 +194,7 @@ def test_many_claims_of_one_cell_that_were_not_run_are_one_row(tmp_path: Path, m
     outputs = [nbformat.v4.new_output("display_data", data=bundle(recorded))]
     notebook.cells.append(nbformat.v4.new_code_cell("absent", id="absent", execution_count=99, outputs=outputs))
     nbformat.write(notebook, path)
-    change_record(report_dir, TABLE)
+    write_record(report_dir, TABLE)
     build_report(tmp_path, "quick", [*CLAIMS, *members])
     html = page_of(tmp_path, TABLE).read_text()
     assert [html.count(f'id="claim-{member.id}"') for member in members] == [1] * many
@@ -218,7 +206,7 @@ def test_parameters_that_differ_from_the_notebooks_defaults_come_first_and_are_m
     report_dir = make_report(tmp_path)
     source = tmp_path / "notebooks" / f"{THEORY}.ipynb"
     source.write_text(source.read_text().replace('scale: str = \\"quick\\"', "seeds: list = [0, 1]\\nsteps: int = 9"))
-    change_record(report_dir, THEORY, parameters={"seeds": [0, 1], "steps": 300})
+    write_record(report_dir, THEORY, parameters={"seeds": [0, 1], "steps": 300})
     build(tmp_path)
     html = page_of(tmp_path).read_text()
     assert re.search(r"<code>steps</code></th><td><mark>300</mark></td><td>9</td>", html)
@@ -300,7 +288,7 @@ def test_a_page_is_rendered_again_only_when_what_it_shows_changed(tmp_path: Path
     before = {name: path.stat().st_mtime_ns for name, path in pages.items()}
     build(tmp_path)
     assert before == {name: path.stat().st_mtime_ns for name, path in pages.items()}
-    change_record(report_dir, TABLE, parameters={"steps": 301})
+    write_record(report_dir, TABLE, parameters={"steps": 301})
     build(tmp_path)
     after = {name: path.stat().st_mtime_ns for name, path in pages.items()}
     assert after[THEORY] == before[THEORY]
@@ -370,7 +358,7 @@ def test_many_claims_of_one_cell_are_folded_with_their_counts_and_anchors_outsid
     outputs = [nbformat.v4.new_output("display_data", data=bundle(recorded))]
     notebook.cells.append(nbformat.v4.new_code_cell("many", id="many", execution_count=99, outputs=outputs))
     nbformat.write(notebook, path)
-    change_record(report_dir, TABLE)
+    write_record(report_dir, TABLE)
     build_report(tmp_path, "quick", [*CLAIMS, *members])
     check_page(page_of(tmp_path, TABLE))
     html = page_of(tmp_path, TABLE).read_text()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from project_factory import STUDY, TINY, study_project
+from report_factory import write_kept
 
 from transnormer_lib import cli, studies
 from transnormer_lib.ledger import kept
@@ -37,10 +38,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
         found = store.get(config).record
         fields = {name: found[name] for name in ("status", "steps", "validation", "seconds", "parameters")}
         trained.append({"name": config.name, "seed": config.seed} | fields)
-    path = kept.folder(project) / "quick" / f"{STUDY}.json"
-    path.parent.mkdir(parents=True)
     whole = kept_runs(0).__dict__ | {"parameters": parameters, "runs": trained}
-    path.write_text(json.dumps(whole))
+    write_kept(tmp_path, STUDY, whole, "quick")
     return project
 
 
@@ -48,7 +47,7 @@ def change(project: Project, number: int, **fields: Any) -> None:
     path = kept.folder(project) / "quick" / f"{STUDY}.json"
     content = json.loads(path.read_text())
     content["runs"][number] |= fields
-    path.write_text(json.dumps(content))
+    write_kept(project.root, STUDY, content, "quick")
 
 
 def test_the_runs_made_again_are_the_same_bit_for_bit(
@@ -89,7 +88,7 @@ def test_a_parameter_that_came_later_has_today_s_value(project: Project) -> None
     path = kept.folder(project) / "quick" / f"{STUDY}.json"
     content = json.loads(path.read_text())
     del content["parameters"]["bands"]
-    path.write_text(json.dumps(content))
+    write_kept(project.root, STUDY, content, "quick")
     (project.root / "params" / "quick" / f"{STUDY}.yaml").write_text("bands: []\n")
     assert repeat(project, "quick", [STUDY], 1, 0, 0.0) == 0
 
@@ -98,7 +97,7 @@ def test_a_parameter_that_the_code_has_lost_is_named(project: Project) -> None:
     path = kept.folder(project) / "quick" / f"{STUDY}.json"
     content = json.loads(path.read_text())
     content["parameters"]["of_old"] = 3
-    path.write_text(json.dumps(content))
+    write_kept(project.root, STUDY, content, "quick")
     with pytest.raises(UserMistake, match="has lost the kept parameter 'of_old'"):
         repeat(project, "quick", [STUDY], 1, 0, 0.0)
 

@@ -9,6 +9,7 @@ from transnormer_lib.models import text
 from transnormer_lib.models.sampling import Sampling
 from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.stored_run import Run
+from transnormer_lib.visible import visible
 
 GREEDY = Sampling(temperature=0.0)
 
@@ -53,10 +54,11 @@ def test_an_empty_stop_is_refused_before_anything_is_made(run: Run) -> None:
 def test_the_command_prints_the_prompt_and_the_text(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--prompt", "The ", "--tokens", "40", "--temperature", "0.9", "--top-k", "20", "--top-p", "1"]
     assert main(["runs", "generate", str(run.path), *options, "--seed", "3"]) == 0
-    whole = capsys.readouterr().out
-    assert whole == "The " + run.generate("The ", 40, Sampling(0.9, 20), 3) + "\n"
-    assert main(["runs", "generate", str(run.path), *options, "--seed", "3", "--stop", whole[10:12]]) == 0
-    assert capsys.readouterr().out == whole[: 4 + whole[4:].index(whole[10:12]) + 2] + "\n"
+    whole = "The " + run.generate("The ", 40, Sampling(0.9, 20), 3)
+    assert capsys.readouterr().out == visible(whole) + "\n"
+    stop = whole[10:12]
+    assert main(["runs", "generate", str(run.path), *options, "--seed", "3", "--stop", stop]) == 0
+    assert capsys.readouterr().out == visible(whole[: 4 + whole[4:].index(stop) + 2]) + "\n"
 
 
 @pytest.mark.parametrize(

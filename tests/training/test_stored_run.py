@@ -61,7 +61,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "an edited config": (lambda run: _edit(run / "config.json", seed=9), "config.json is not what was written"),
     "no record": (lambda run: (run / "record.json").unlink(), "record.json is missing"),
     "no digests": (lambda run: (run / "SHA256SUMS").unlink(), "SHA256SUMS cannot be read"),
-    "truncated digests": (lambda run: (run / "SHA256SUMS").write_text(""), "config.json is not what was written"),
+    "truncated digests": (lambda run: (run / "SHA256SUMS").write_text(""), "SHA256SUMS does not list config.json"),
     "an empty folder": (_emptied, "SHA256SUMS cannot be read"),
 }
 

@@ -84,7 +84,7 @@ def test_a_run_that_diverges_is_exit_code_1_and_says_where(tmp_path: Path, capsy
     run = replace(run, optimizer=replace(run.optimizer, learning_rate=1e36, schedule="constant", warmup=0))
     arguments = [str(_write(tmp_path / "run.yaml", run)), "--store", str(tmp_path)]
     assert command.main(arguments) == 1
-    assert "diverged at step 1: activation not finite, " in capsys.readouterr().err
+    assert "diverged: activation of blocks.0.attention_norm not finite at step 1\n" in capsys.readouterr().err
     assert command.main(arguments) == 1
 
 

@@ -14,7 +14,13 @@ import torch
 from torch import Tensor
 
 from transnormer_lib import checks
-from transnormer_lib.attention.interface import Mechanism, MechanismConfig, check_padding_mask
+from transnormer_lib.attention.interface import (
+    Mechanism,
+    MechanismConfig,
+    check_dtype,
+    check_padding_mask,
+    check_tensor,
+)
 from transnormer_lib.attention.recurrent import State, at_position, check_state
 
 
@@ -60,12 +66,21 @@ class AttentionBlock(Mechanism):
         ``key_padding_mask`` [B, N] is True on padding, which contributes nothing to any output; y there means nothing.
         Raises ValueError or TypeError if shapes, dtypes or the mask do not fit.
         """
+        return self._branch(x, key_padding_mask, self.config.impl == "reference")[0]
+
+    def _branch(self, x: Tensor, key_padding_mask: Tensor | None, reference: bool) -> tuple[Tensor, Tensor | None]:
         x = self._without_padding(x, key_padding_mask)
-        return self.branch(x, key_padding_mask, self.config.impl == "reference")[0]
+        if torch.compiler.is_compiling():
+            return self.branch(x, key_padding_mask, reference)
+        try:
+            return self.branch(x, key_padding_mask, reference)
+        except RuntimeError as failure:
+            self._explain(failure, "x", x)
+            raise
 
     def weights(self, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """The attention matrix [B, 1, N, N] of x [B, N, D], for analysis: by the reference form."""
-        matrix = self.branch(self._without_padding(x, key_padding_mask), key_padding_mask, True)[1]
+        matrix = self._branch(x, key_padding_mask, True)[1]
         assert matrix is not None
         return matrix
 
@@ -103,9 +118,9 @@ class AttentionBlock(Mechanism):
         return x.masked_fill(key_padding_mask[..., None], 0.0)
 
     def _check(self, x: Tensor, dimensions: int) -> None:
+        check_tensor("x", x)
         shape, dim = tuple(x.shape), self.config.dim
         expected = f"[B, N, {dim}]" if dimensions == 3 else f"[B, {dim}]"
         if len(shape) != dimensions or shape[-1] != dim or (dimensions == 3 and shape[1] < 1):
             raise ValueError(f"x.shape={shape}: must be {expected}")
-        if not x.is_floating_point():
-            raise TypeError(f"x.dtype={x.dtype}: must be a floating-point dtype")
+        check_dtype("x", x)

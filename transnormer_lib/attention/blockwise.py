@@ -27,8 +27,8 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
+from transnormer_lib.attention.derivatives import plain_gradients, transformed
 from transnormer_lib.attention.feature_maps import feature_map, slope
 from transnormer_lib.attention.norms import wide_dtype
 
@@ -58,12 +58,7 @@ Plain = Callable[[Tensor, Tensor, Tensor, Tensor | None, Product], Tensor]
 
 def serves(*tensors: Tensor) -> bool:
     """Whether the block-wise form can run: on a CPU, outside torch.func, forward-mode derivatives and compilers."""
-    return (
-        all(x.device.type == "cpu" for x in tensors)
-        and not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
-        and forward_ad._current_level < 0
-    )
+    return all(x.device.type == "cpu" for x in tensors) and not torch.compiler.is_compiling() and not transformed()
 
 
 _capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
@@ -226,7 +221,11 @@ class _Blockwise(torch.autograd.Function):
         (g,) = gradients
         product = ctx.product
         if torch.is_grad_enabled():
-            return *_plain_gradients(ctx, q, k, v, mask, g), None, None, None
+
+            def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+                return ctx.plain(q, k, v, mask, product)
+
+            return *plain_gradients(plain, (q, k, v), ctx.needs_input_grad[:3], g), None, None, None
         (b, h, n, d), e, wide = q.shape, v.shape[-1], wide_dtype(q.dtype)
         dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
         alone, saved = n <= product.chunk_size, iter(states)
@@ -288,13 +287,3 @@ def _through_finish(g: Tensor, o: Tensor, kept: Tensor, product: Product) -> tup
     if not product.eps_inside:  # times (σ + ε) / σ, where σ = 1/r − ε; a row of zeros has o = 0 and so c = 0
         c = c / (1 - product.eps * kept).clamp(min=torch.finfo(kept.dtype).eps)
     return torch.addcmul(g, o, c).mul_(kept), None
-
-
-def _plain_gradients(
-    ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, g: Tensor
-) -> tuple[Tensor | None, ...]:
-    """The gradients as a differentiable function of q, k, v and g."""
-    views = [x.view_as(x) for x in (q, k, v)]  # q, k and v may be one tensor: each use has a gradient of its own
-    wanted = [x for x, needed in zip(views, ctx.needs_input_grad, strict=False) if needed]
-    found = iter(torch.autograd.grad(ctx.plain(*views, mask, ctx.product), wanted, g, create_graph=True))
-    return tuple(next(found) if needed else None for needed in ctx.needs_input_grad[:3])

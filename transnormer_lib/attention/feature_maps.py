@@ -30,11 +30,17 @@ class _OnePlusElu(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
         ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         (phi,) = ctx.saved_tensors
         return grads[0] * phi.clamp(max=1.0)  # differentiable in turn, since phi is this function's own output
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        (phi,) = ctx.saved_tensors
+        return tangents[0] * phi.clamp(max=1.0)
 
 
 def one_plus_elu(x: Tensor) -> Tensor:

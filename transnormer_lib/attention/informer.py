@@ -31,6 +31,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transnormer_lib.attention.derivatives import transformed
 from transnormer_lib.attention.interface import Attention, AttentionConfig
 from transnormer_lib.attention.norms import KeepsFloat32, wide_dtype, widen
 from transnormer_lib.attention.query_blocks import by_query_blocks
@@ -171,7 +172,8 @@ class InformerAttention(KeepsFloat32, Attention):
         selected, _ = self._selected(q, k, real_BN)
         lazy = self._lazy(v, real_BN)
         if self.config.by_prefix:
-            most = int(selected.sum(-1).max())
+            # The largest number of them is a value, which neither vmap nor the meta device can tell.
+            most = n if transformed() or q.is_meta else int(selected.sum(-1).max())
         else:
             most = int(budget(self.config.factor, torch.tensor(n)))
         if not most:

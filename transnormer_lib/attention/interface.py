@@ -112,6 +112,24 @@ class Mechanism(nn.Module):
         if not self.config.causal:
             raise ValueError("causal=False: only a causal mechanism has a recurrent form")
 
+    def _explain(self, failure: RuntimeError, name_of_x: str, x: Tensor) -> None:
+        """Raise the rule of ours that inputs such as x break, if there is one, instead of torch's ``failure``.
+
+        Asked after a failure only, since most mechanisms serve inputs of other dtypes than their weights.
+        """
+        message, weights = str(failure), [*self.parameters(), *self.buffers()]
+        for weight in weights:
+            if weight.device != x.device and "device" in message:
+                rule = f"must equal the weights' device={weight.device}"
+                raise ValueError(f"{name_of_x}.device={x.device}: {rule}") from failure
+        if x.is_meta:
+            rule = f"{self.name!r} reads values here, and a meta tensor has none"
+            raise ValueError(f"{name_of_x}.device=meta: {rule}") from failure
+        for weight in weights:
+            if weight.is_floating_point() and weight.dtype != x.dtype and "type" in message:
+                rule = f"must equal the weights' dtype={weight.dtype}"
+                raise TypeError(f"{name_of_x}.dtype={x.dtype}: {rule}") from failure
+
     def extra_repr(self) -> str:
         return str(self.config)
 
@@ -214,6 +232,15 @@ class Attention(Mechanism):
         check_inputs(self.config, q, k, v, key_padding_mask)
         if not q.numel():
             return q + k + v  # as empty as the output, and with its gradients
+        if torch.compiler.is_compiling():
+            return self._output(q, k, v, key_padding_mask)
+        try:
+            return self._output(q, k, v, key_padding_mask)
+        except RuntimeError as failure:
+            self._explain(failure, "q", q)
+            raise
+
+    def _output(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         impl = self.resolve_impl(q.device, q.dtype)
         with without_autocast(q.device.type):
             if impl == "triton":
@@ -233,8 +260,12 @@ class Attention(Mechanism):
         """The weights w_BHNN before dropout, for analysis: by the reference form, in memory quadratic in N."""
         check_inputs(self.config, q, k, v, key_padding_mask)
         q, k, v = _without_padding(q, k, v, key_padding_mask)
-        with without_autocast(q.device.type):
-            return self.shown_weights(self.reference(q, k, v, key_padding_mask)[1]).to(q.dtype)
+        try:
+            with without_autocast(q.device.type):
+                return self.shown_weights(self.reference(q, k, v, key_padding_mask)[1]).to(q.dtype)
+        except RuntimeError as failure:
+            self._explain(failure, "q", q)
+            raise
 
     def reference(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """The specification: the output and the attention matrix it was made with, quadratic in N."""
@@ -341,14 +372,14 @@ def check_inputs(
 ) -> None:
     """Refuse inputs that do not fit each other or the config, in one line that says why."""
     for name, x in (("q", q), ("k", k), ("v", v)):
+        check_tensor(name, x)
         shape, h, d = tuple(x.shape), config.heads, config.head_dim
         if len(shape) != 4 - one_token or (shape[1], shape[-1]) != (h, d) or not shape[2]:
             expected = f"[B, {h}, {d}], one token per sequence" if one_token else f"[B, {h}, N, {d}], N at least 1"
             raise ValueError(f"{name}.shape={shape}: must be {expected}")
         if x.shape != q.shape:
             raise ValueError(f"{name}.shape={shape}: must equal q.shape={tuple(q.shape)}")
-        if not x.is_floating_point():
-            raise TypeError(f"{name}.dtype={x.dtype}: must be a floating-point dtype")
+        check_dtype(name, x)
         if x.dtype != q.dtype:
             raise TypeError(f"{name}.dtype={x.dtype}: must equal q.dtype={q.dtype}")
         if x.device != q.device:
@@ -357,8 +388,21 @@ def check_inputs(
         check_padding_mask(key_padding_mask, q.shape[0], q.shape[2], q.device)
 
 
+def check_tensor(name: str, x: object) -> None:
+    """Refuse what is no tensor."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}={type(x).__name__}: must be a tensor")
+
+
+def check_dtype(name: str, x: Tensor) -> None:
+    """Refuse dtypes in which nothing can be summed: integers, complex numbers, and floats of 8 bits or fewer."""
+    if not x.is_floating_point() or x.element_size() < 2:
+        raise TypeError(f"{name}.dtype={x.dtype}: must be a floating-point dtype of at least 16 bits")
+
+
 def check_padding_mask(key_padding_mask: Tensor, batch: int, length: int, device: torch.device) -> None:
     """Refuse anything but a bool mask [B, N] on ``device``."""
+    check_tensor("key_padding_mask", key_padding_mask)
     if key_padding_mask.dtype != torch.bool:
         raise TypeError(f"key_padding_mask.dtype={key_padding_mask.dtype}: must be torch.bool, True on padding")
     if tuple(key_padding_mask.shape) != (batch, length):

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from transnormer_lib.attention.derivatives import transformed
+
 
 def by_query_blocks(form: Callable[[slice], Tensor], queries: Tensor, block_size: int, random: bool = False) -> Tensor:
     """``form`` of all ``queries`` [..., S, D], called with ``block_size`` of them at a time as a slice.
@@ -22,7 +24,7 @@ def by_query_blocks(form: Callable[[slice], Tensor], queries: Tensor, block_size
     blocks = [slice(start, min(start + block_size, length)) for start in range(0, length, block_size)]
     if len(blocks) <= 1:
         return form(slice(0, length))
-    if not torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():  # which cannot checkpoint
+    if not torch.is_grad_enabled() or transformed():  # which cannot checkpoint
         return torch.cat([form(block) for block in blocks], dim=-2)
 
     # The queries are an argument so that checkpoint restores their device's random state.

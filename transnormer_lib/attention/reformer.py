@@ -65,7 +65,7 @@ class ReformerConfig(AttentionConfig):
 
     @property
     def bucket_count(self) -> int:
-        return self.buckets or max(2, 1 << ((2 * self.max_length // self.chunk_size).bit_length() - 1))
+        return self.buckets or 1 << (max(2 * self.max_length // self.chunk_size, 2).bit_length() - 1)
 
 
 @register("reformer", ReformerConfig)
@@ -237,10 +237,13 @@ class ReformerAttention(KeepsFloat32, Attention):
     @torch.no_grad()
     def _times_found(self, codes_BHR3N: Tensor, slots_BHRGM: Tensor, windows_BHRGL: Tensor) -> Tensor:
         """N_ij for the pairs of each round, at least 1: [B, H, R, G, M, W·M]."""
-        shape = (*slots_BHRGM.shape, windows_BHRGL.shape[-1])
-        count = torch.zeros(shape, dtype=torch.int16, device=codes_BHR3N.device)
-        for codes_BHx3N in codes_BHR3N.split(1, dim=2):
-            count += _match(codes_BHx3N.expand_as(codes_BHR3N), slots_BHRGM, windows_BHRGL)
+        matches = (
+            _match(codes_BHx3N.expand_as(codes_BHR3N), slots_BHRGM, windows_BHRGL)
+            for codes_BHx3N in codes_BHR3N.split(1, dim=2)
+        )
+        count = next(matches).to(torch.int16)
+        for match in matches:
+            count += match
         return count.clamp_(min=1)
 
     def head_flops(self, length: int) -> int:

@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transnormer_lib.attention.interface import Attention, AttentionConfig
+from transnormer_lib.attention.derivatives import TwiceDifferentiable, transformed
+from transnormer_lib.attention.interface import Attention, AttentionConfig, without_autocast
+from transnormer_lib.attention.norms import widen
 from transnormer_lib.attention.recurrent import State, StateShapes, append, cache_of, cache_shapes
 from transnormer_lib.attention.registry import register
 
@@ -57,22 +59,38 @@ class SoftmaxAttention(CachedAttention):
     """p_ij = softmax_j(q_i·k_j / sqrt(D)), o_i = Σ_j p_ij v_j.
 
     The chunked form is PyTorch's fused attention: quadratic time, linear memory, except for causal attention with a
-    padding mask, which needs a boolean [B, 1, N, N], and for dropout on a CPU, which has no fused form. The recurrent
-    state is a cache of all keys and values, whose room doubles when it is full. ``flops`` counts all pairs of tokens,
-    causal or not, as PyTorch's own counter does.
+    padding mask, which needs a boolean [B, 1, N, N], for dropout on a CPU, which has no fused form, and for second and
+    forward-mode derivatives, which are the specification's. The recurrent state is a cache of all keys and values,
+    whose room doubles when it is full. ``flops`` counts all pairs of tokens, causal or not, as PyTorch's own counter
+    does.
     """
 
     config: SoftmaxConfig
 
     def attention_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         q, k = self.rotated(q, k)
+        return self.rotated_matrix(q, k, allowed)
+
+    def rotated_matrix(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
+        """``attention_matrix`` of rotated queries and keys."""
         return masked_softmax((q * self.config.head_dim**-0.5) @ k.mT, allowed)
 
     def chunked(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k = self.rotated(q, k)
         allowed = None if key_padding_mask is None else self.allowed(q.shape[2], key_padding_mask, q.device)
         p, causal = self._dropout_p(), self.config.causal and allowed is None
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=p, is_causal=causal)
+
+        def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            with without_autocast(q.device.type):
+                seen = self.allowed(q.shape[2], key_padding_mask, q.device)
+                return (self.rotated_matrix(widen(q), widen(k), seen) @ widen(v)).to(q.dtype)
+
+        if transformed() and not p:
+            return plain(q, k, v)
+        o = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=p, is_causal=causal)
+        if p or torch.compiler.is_compiling() or not o.requires_grad:
+            return o
+        return TwiceDifferentiable.apply(q, k, v, o, plain)
 
     def over_cache(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, keys, values, dropout_p=self._dropout_p())

@@ -10,12 +10,14 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transnormer_lib import __version__
 from transnormer_lib.cli import bench, runs
 from transnormer_lib.cli.common import mistake, positive, take_up
+from transnormer_lib.visible import shows_plainly
 
 if TYPE_CHECKING:
     from transnormer_lib.project import Preset, Project
@@ -38,25 +40,21 @@ def _report(options: argparse.Namespace) -> int:
 def _claims(options: argparse.Namespace) -> int:
     import json
 
-    from transnormer_lib.ledger.judging import read_claims
-    from transnormer_lib.project import UserMistake, find_project
+    from transnormer_lib.ledger.judging import read_json_list
+    from transnormer_lib.project import find_project
 
     project = find_project(options.root)
-    project.preset(options.preset)
-    text = read_claims(project.report_dir(options.preset))
-    if text is None:
-        hint = f"run: transnormer report --preset {options.preset}"
-        raise UserMistake(f"preset={options.preset!r}: has no report yet; {hint}")
+    preset = project.preset(options.preset)
+    judged = read_json_list(project.report_dir(options.preset) / "claims.json")
     if options.keep:
         if not options.only:
             raise mistake("keep: needs --only, the notebooks whose results to keep")
         from transnormer_lib.report.keep import keep
 
-        os.environ.update(project.preset(options.preset).environment)  # before torch is imported
+        os.environ.update(preset.environment)  # before torch is imported
         for notebook in project.select(options.only):
             print(f"kept: {keep(project, options.preset, notebook).relative_to(project.root)}")
         return 0
-    judged = json.loads(text)
     if options.only:
         chosen = project.select(options.only)
         judged = [claim for claim in judged if claim["notebook"] in chosen]
@@ -269,8 +267,17 @@ def _share(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{text!r}: must be a number from 0 to 1")
 
 
+def _print_anything() -> None:
+    """Let this process and its children print what the locale's encoding lacks, as escapes."""
+    os.environ.setdefault("PYTHONIOENCODING", ":backslashreplace")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+@shows_plainly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the console script; returns the exit code."""
+    _print_anything()
     given = list(sys.argv[1:] if arguments is None else arguments)
     end = given.index("--") if "--" in given else len(given)
     parser = _parser()

@@ -67,7 +67,7 @@ def cached(name: str, digest: str, compute: Callable[[], bytes]) -> bytes:
 
 def tell_damaged(path: Path) -> None:
     """Say once that what the cache holds there is damaged; the caller makes it again."""
-    _tell(f"{path}: is damaged and is made again")
+    _tell(f"{path}: is damaged, or of an older version, and is made again")
 
 
 def tell_if_full(problem: OSError) -> None:

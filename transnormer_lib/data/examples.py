@@ -274,12 +274,18 @@ def _read(folder: Path) -> tuple[Examples, str] | None:
 
 
 def _mapped(folder: Path, dtype: str, names: Sequence[str]) -> Examples:
-    arrays = {name: np.load(folder / f"{name}.npy") for name in names}
+    kind = np.dtype(dtype)
+    if kind.kind not in "iu":  # objects would be read as addresses in memory
+        raise ValueError(f"dtype={dtype!r}: tokens are whole numbers")
+    arrays = {}
+    for name in names:
+        with (folder / f"{name}.npy").open("rb") as file:
+            arrays[name] = np.lib.format.read_array(file, allow_pickle=False)
     passages = None
     if "places" in arrays:
         texts = json.loads((folder / "texts.json").read_bytes())
         passages = Passages(arrays["places"], arrays["marks"], tuple(map(tuple, texts)))
-    tokens = np.memmap(folder / "tokens.bin", np.dtype(dtype), "r")
+    tokens = np.memmap(folder / "tokens.bin", kind, "r")
     return Examples(tokens, arrays["offsets"], arrays["labels"], arrays.get("groups"), passages)
 
 

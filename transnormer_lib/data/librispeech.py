@@ -174,8 +174,7 @@ def _features(located: sources.Located) -> tuple[Path, ...]:
     ]
     pairs = [pair for pair in zip(located.files, made, strict=True) if not cache.is_whole(pair[1])]
     if pairs:
-        processes = min(chunks.cores(), len(pairs))
-        done = workers.spread(_make, pairs, processes)
+        done = workers.spread(_make, pairs, min(chunks.cores(), len(pairs)))
         list(tqdm(done, "filterbanks", total=len(pairs), unit=" files", disable=None, leave=False))
     return tuple(made)
 

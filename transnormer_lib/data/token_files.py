@@ -6,6 +6,7 @@ size of the text. The file is renamed when complete, so an interrupted process l
 second process wait for the first one's file instead of making its own.
 """
 
+import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +23,7 @@ from transnormer_lib.data.faults import DataFault
 from transnormer_lib.data.text import SplitCounts
 from transnormer_lib.data.vocabulary import Tokens
 from transnormer_lib.data.words import split_words
-from transnormer_lib.files import replacing
+from transnormer_lib.files import replacing, write_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,7 +76,8 @@ def token_file(
         for left in path.parent.glob(f".{path.name}.*"):
             left.unlink(missing_ok=True)  # from a killed process: a live one would hold the lock
         tally = _write(path, name, batches, encode, total)
-        sums.write_sealed(_sidecar(path), {"tally": asdict(tally), "tokens": sums.sha256(path)})
+        about = sums.sealed({"tally": asdict(tally), "tokens": sums.sha256(path)})
+        write_text(_sidecar(path), json.dumps(about) + "\n")
     done = _open(path)
     assert done is not None
     return done

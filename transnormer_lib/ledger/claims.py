@@ -91,7 +91,10 @@ def load(studies: Path = PACKAGE / "studies", project: Project | None = None) ->
         study, where = path.parent.name, f"{path.parent.name}/{path.name}"
         if study not in notebooks:
             raise ValueError(f"{where}: notebooks/ holds no NN_{study}.ipynb that could measure its claims")
-        content = read_yaml(path)
+        try:
+            content = read_yaml(path)
+        except ValueError as fault:
+            raise ValueError(f"{study}/{fault}") from None
         complete = isinstance(content, dict) and set(content) == {"paper", "claims"}
         if not complete or not isinstance(content["claims"], list):
             raise ValueError(f"{where}: must hold 'paper: NAME' and 'claims:', a list")

@@ -10,19 +10,21 @@ a larger one (``ledger.kept``) stands instead: its ``source`` is ``kept`` and it
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from transnormer_lib import sums
-from transnormer_lib.files import read_object, write_text
+from transnormer_lib.files import parse_json, read_object, write_text
+from transnormer_lib.ledger import seals
 from transnormer_lib.ledger.claims import Claim, by_id
 from transnormer_lib.ledger.families import settle
-from transnormer_lib.ledger.kept import Kept
+from transnormer_lib.ledger.kept import Kept, judged_otherwise
 from transnormer_lib.ledger.measurements import MIME
 from transnormer_lib.ledger.verdicts import VERDICTS, Judgement, at_least, judge, marked
 from transnormer_lib.project import UserMistake
 
+_JUDGED = {"id", "notebook", "locus", "verdict", "scale", "measured", "reason", "seeds", "source", "anchor"}
 NEVER_RUN = "the notebook has not been run at this preset"
 
 
@@ -39,7 +41,6 @@ class Run:
     error: str | None  # one line unless ok
     executed: Path | None  # the executed notebook, or the part before the failure
     record: Mapping[str, Any] = field(default_factory=dict)
-    damage: str | None = None  # one line, if record or notebook are not what was written
 
 
 @dataclass(frozen=True)
@@ -53,24 +54,30 @@ class Ledger:
 
 
 def last_run(report_dir: Path, notebook: str) -> Run:
-    """The last run of ``notebook`` in ``report_dir``."""
+    """The last run of ``notebook`` in ``report_dir``; failed where its record or its notebook is not what it left."""
     path = report_dir / "records" / f"{notebook}.json"
     if not path.exists():
         return Run(notebook, "not run", NEVER_RUN, None)
-    record = sums.read_sealed(path)
-    if record is None:
-        return _damaged(notebook, "its record is damaged")
+    record = read_object(path)
+    if record is None or not {"status", "error", "provenance", "preset", "notebook"} <= record.keys():
+        return Run(notebook, "failed", "its record cannot be read", None)
+    if not sums.is_whole(record):
+        return Run(notebook, "failed", "its record is not what its run left; run the notebook again", None)
+    if (record["preset"], record["notebook"]) != (report_dir.name, notebook):
+        of = f"{record['notebook']} at preset {record['preset']!r}"
+        return Run(notebook, "failed", f"its record is that of {of}", None)
     status, error = record["status"], record["error"]
-    executed = (report_dir if status == "ok" else report_dir / "failed") / f"{notebook}.ipynb"
-    if executed.exists() and executed_digest(executed) == record["executed"]:
-        return Run(notebook, status, error, executed, record)
+    path = (report_dir if status == "ok" else report_dir / "failed") / f"{notebook}.ipynb"
+    executed, problem = executed_notebook(path), None
+    if executed is None:
+        problem = f"its executed notebook is {'damaged' if path.exists() else 'missing'}"
+    elif seals.displayed(executed) != record.get("displayed"):
+        problem = "its executed notebook is not what its run left; run the notebook again"
+    if problem is None:
+        return Run(notebook, status, error, path, record)
     if status == "ok":
-        return _damaged(notebook, f"its executed notebook is {'damaged' if executed.exists() else 'missing'}", record)
+        status, error = "failed", problem
     return Run(notebook, status, error, None, record)
-
-
-def _damaged(notebook: str, damage: str, record: Mapping[str, Any] | None = None) -> Run:
-    return Run(notebook, "failed", damage, None, record or {}, damage)
 
 
 def executed_notebook(path: Path) -> dict[str, Any] | None:
@@ -79,14 +86,6 @@ def executed_notebook(path: Path) -> dict[str, Any] | None:
     cells = found.get("cells")
     whole = isinstance(cells, list) and all(isinstance(c, dict) and {"cell_type", "source"} <= c.keys() for c in cells)
     return found if whole else None
-
-
-def executed_digest(path: Path) -> str | None:
-    """The digest of all of an executed notebook but its prose, which may be brought up to date; None if it is none."""
-    found = executed_notebook(path)
-    if found is None:
-        return None
-    return sums.digest_of({**found, "cells": [cell for cell in found["cells"] if cell["cell_type"] != "markdown"]})
 
 
 def measurements(executed: Path) -> list[dict[str, Any]]:
@@ -135,7 +134,11 @@ def judge_claims(
         decided = at_least(scale, claim.decided_at) and judged[claim.id].verdict != "not run"
         if claim.id in larger and not decided:
             entry = larger[claim.id]
-            best[claim.id], found, source = marked(claim, _kept(entry)), entry["scale"], "kept"
+            if otherwise := judged_otherwise(claim, entry):
+                reason = f"what was kept at {entry['scale']} does not count: {otherwise}"
+                best[claim.id] = marked(claim, replace(judged[claim.id], reason=reason))
+            else:
+                best[claim.id], found, source = marked(claim, _kept(entry)), entry["scale"], "kept"
         page = claim.notebook if claim.notebook in notebooks else "ledger"
         entries.append(_entry(claim, best[claim.id], found, source, page))
     return Ledger(entries, judged, best, problems)
@@ -215,24 +218,38 @@ def counts(claims: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return {verdict: found[verdict] for verdict in VERDICTS}
 
 
+def read_judged(path: Path) -> list[dict[str, Any]]:
+    """The entries of a claims.json, edited or not. Raises :class:`UserMistake` for a file that is none."""
+    try:
+        entries = parse_json(path.read_text(encoding="utf-8"))
+        if not isinstance(entries, list) or not all(
+            isinstance(entry, dict) and entry.keys() >= _JUDGED and entry["verdict"] in VERDICTS for entry in entries
+        ):
+            raise ValueError("must be a list of judged claims")
+    except (ValueError, RecursionError, OSError) as fault:
+        reason = " ".join(str(fault).split())
+        raise UserMistake(f"{path.parent.name}/{path.name}: {reason}; make the report again") from None
+    return entries
+
+
 def write_json_list(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
-    """Write claims.json or theses.json, and its digest, unless it is unchanged."""
-    sums.rewrite(path, json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    """Write claims.json or theses.json, with its digest, unless it is unchanged."""
+    sums.write(path, json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def read_claims(report_dir: Path) -> str | None:
-    """The text of claims.json; None without a report. Raises UserMistake if it is not what was written."""
-    path = report_dir / "claims.json"
+def read_json_list(path: Path) -> list[dict[str, Any]]:
+    """The claims that :func:`write_json_list` wrote. Raises UserMistake for a file that is missing, edited or none."""
     if not path.exists():
-        return None
-    if not sums.is_recorded(path):
-        raise UserMistake(f"{path}: is not what was written; run: transnormer report --preset {report_dir.name}")
-    return path.read_text(encoding="utf-8")
+        raise UserMistake(f"preset={path.parent.name!r}: has no report yet; run: make report PRESET={path.parent.name}")
+    if damage := sums.damage(path):
+        where = f"reports/{path.parent.name}"
+        raise UserMistake(f"{where}: {damage}; write it again: transnormer report --preset {path.parent.name}")
+    return read_judged(path)
 
 
 def write_if_changed(path: Path, text: str) -> bool:
     """Write ``text`` atomically unless the file holds it already; returns whether it was written."""
-    if path.exists() and path.read_text(encoding="utf-8") == text:
+    if path.exists() and path.read_bytes() == text.encode():
         return False
     write_text(path, text)
     return True

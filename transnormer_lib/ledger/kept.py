@@ -3,9 +3,11 @@
 ``transnormer claims --preset night --only 09 --keep`` writes the file from a finished report: the verdicts of the
 notebook's claims, the record of every training run, the parameters, machine, date and commit, and the commits of the
 study's plans. Notebooks and pages of a smaller scale show it with its origin. Kept results are never judged again.
+
+``SHA256SUMS`` beside the files has their digests. A file that is not what was written does not count, and the report
+names it.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +15,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from transnormer_lib import sums
+from transnormer_lib.checks import check_choice
 from transnormer_lib.choices import SCALES
+from transnormer_lib.files import parse_json
+from transnormer_lib.ledger.claims import PACKAGE, Claim
 from transnormer_lib.project import Project, UserMistake, find_project
 
 _ENTRY = {"id", "verdict", "scale", "measured", "seeds"}  # what the ledger reads of a claim
 _PLAN = {"file", "sha256", "commit", "date", "judged", "after"}
+JUDGED_BY = ("kind", "published", "tolerance", "decided_at")  # what a claim's verdict depends on
 
 _COMMIT = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}\b")  # people cite its beginning
 
@@ -44,6 +51,11 @@ class Kept:
         """Total over all runs."""
         return sum(run["seconds"] for run in self.runs)
 
+    @property
+    def href(self) -> str:
+        """The file's address from a page of a report."""
+        return f"../kept/{self.preset}/{self.notebook}.json"
+
     def sentence(self) -> str:
         """Where these results come from."""
         return (
@@ -57,8 +69,14 @@ class Kept:
         return f"commit{'' if len(named) == 1 else 's'} {', '.join(named)}"
 
     def planned(self) -> list[str]:
-        """Per plan, its commit and whether it came before the runs that were judged by it."""
-        return [f"{plan['file']}: {self._came_first(plan)}" for plan in self.plans]
+        """Per plan, its commit, whether it came before the runs that were judged by it, and whether it has changed."""
+        return [f"{plan['file']}: {self._came_first(plan)}{self._since(plan)}" for plan in self.plans]
+
+    def _since(self, plan: Mapping[str, Any]) -> str:
+        path = PACKAGE / "studies" / self.notebook[3:] / plan["file"]
+        if not path.is_file():
+            return " The plan is gone."
+        return "" if sums.sha256(path) == plan["sha256"] else " The plan was edited after these results were kept."
 
     def _came_first(self, plan: Mapping[str, Any]) -> str:
         if plan["commit"] is None:
@@ -77,12 +95,23 @@ class Kept:
         missing = f"{judged - after} of the {judged} judged runs"
         return f"{commit}; the code that trained {missing} did not hold it, as far as git knows."
 
-    def origin(self) -> dict[str, Any]:
-        """For a page of a report: where these results come from, the plans, every run's record, the command."""
+    def reworded(self, claims: Mapping[str, Claim]) -> list[str]:
+        """The claims whose statement is not the one that was kept."""
+        known = [entry for entry in self.claims if entry["id"] in claims and "statement" in entry]
+        return [entry["id"] for entry in known if entry["statement"] != claims[entry["id"]].statement]
+
+    def origin(self, claims: Mapping[str, Claim]) -> dict[str, Any]:
+        """For a page of a report: where these results come from, the plans, every run's record, the command.
+
+        ``claims`` are those of today, by id.
+        """
+        count = len(self.reworded(claims))
+        verb = "claim has" if count == 1 else "claims have"
         return {
             "sentence": self.sentence(),
             "plans": self.planned(),
-            "href": f"../kept/{self.preset}/{self.notebook}.json",
+            "reworded": f"{count} of the kept {verb} another wording today." if count else None,
+            "href": self.href,
             "command": f"make report PRESET={self.preset} ONLY={self.notebook.split('_')[0]}",
         }
 
@@ -106,16 +135,35 @@ def larger(scale: str, notebook: str, project: Project | None = None) -> list[Ke
 
 
 def read(preset: str, notebook: str, project: Project | None = None) -> Kept | None:
-    """What was kept of ``notebook`` at ``preset``, or None. Raises UserMistake for a file of another form."""
+    """What was kept of ``notebook`` at ``preset``, or None.
+
+    Raises UserMistake for a file that is not what was written, of another form, or of another notebook or preset.
+    """
     path = folder(project or find_project()) / preset / f"{notebook}.json"
     if not path.exists():
         return None
+    where = f"reports/kept/{preset}/{path.name}"
+    if damage := sums.damage(path):
+        raise UserMistake(f"{where}: does not count: {damage}")
     try:
-        found = Kept(**json.loads(path.read_text(encoding="utf-8")))
+        found = Kept(**parse_json(path.read_text(encoding="utf-8")))
         if not all(claim.keys() >= _ENTRY for claim in found.claims):
             raise ValueError(f"a claim lacks one of {', '.join(sorted(_ENTRY))}")
         if not all(plan.keys() >= _PLAN for plan in found.plans):
             raise ValueError(f"a plan lacks one of {', '.join(sorted(_PLAN))}")
-    except (AttributeError, ValueError, TypeError) as fault:
-        raise UserMistake(f"{path.name}: is not a kept result: {fault}") from None
+        check_choice("scale", found.scale, SCALES)
+        for name, value, own in (("preset", found.preset, preset), ("notebook", found.notebook, notebook)):
+            if value != own:
+                raise ValueError(f"{name}={value!r}: must be {own!r}, as its place says")
+    except (AttributeError, ValueError, TypeError, RecursionError) as fault:
+        raise UserMistake(f"{where}: is not a kept result: {fault}") from None
     return found
+
+
+def judged_otherwise(claim: Claim, entry: Mapping[str, Any]) -> str:
+    """By what a claim is judged today that was another when ``entry`` was kept; empty if nothing is."""
+    today = claim.model_dump(mode="json")
+    for name in JUDGED_BY:
+        if name in entry and entry[name] != today[name]:
+            return f"{name}={today[name]!r}: was {entry[name]!r} then"
+    return ""

@@ -21,9 +21,11 @@ from pydantic import Field
 from transnormer_lib.checks import nearest
 from transnormer_lib.choices import SCALES
 from transnormer_lib.ledger.claims import Claim, by_id
+from transnormer_lib.ledger.claims import load as load_claims
 from transnormer_lib.ledger.values import rounded, shown
 from transnormer_lib.papers import catalogue, tables
 from transnormer_lib.papers.records import Record, build, read_list
+from transnormer_lib.project import UserMistake
 
 ANSWERS = ("contradicted", "mixed", "cannot tell", "supported")
 Side = Literal["for", "against", "open"]
@@ -125,11 +127,23 @@ class Answer:
         return " ".join([*found, *([self.controls] if self.controls else [])]) or "No claim of this report bears on it."
 
 
+def everything() -> tuple[tuple[Claim, ...], list[tuple[str, Thesis]]]:
+    """The claims of every study, and the theses of every paper with its name.
+
+    Raises :class:`UserMistake` with what :func:`ledger.claims.load` or :func:`load` refuse.
+    """
+    try:
+        claims = load_claims()
+        return claims, [(paper, thesis) for paper in catalogue.papers() for thesis in load(paper, claims)]
+    except ValueError as fault:
+        raise UserMistake(" ".join(str(fault).split())) from None
+
+
 def load(paper: str, claims: Sequence[Claim]) -> tuple[Thesis, ...]:
     """The theses of a paper, in order; () for a paper without any.
 
-    Raises ValueError naming file, thesis and field for a broken entry, a claim that does not exist, or one that can say
-    nothing of what is the case: print compared with print, or a misprint.
+    Raises ValueError naming file, thesis and field for a broken entry, a claim that does not exist or is another
+    paper's, or one that can say nothing of what is the case: print compared with print, or a misprint.
     """
     return read(catalogue.folder(paper) / "theses.yaml", claims)
 
@@ -143,6 +157,8 @@ def read(path: Path, claims: Sequence[Claim]) -> tuple[Thesis, ...]:
         for name in [*thesis.claims, *([thesis.effect.claim] if thesis.effect else [])]:
             if name not in known:
                 raise ValueError(f"{where}: claim={name!r}: no such claim{nearest(name, known)}")
+            if known[name].paper.replace("-", "_") != path.parent.name:
+                raise ValueError(f"{where}: claim={name!r}: belongs to the paper {known[name].paper!r}")
             if known[name].kind in ("print", "misprint"):
                 raise ValueError(f"{where}: claim={name!r}: a claim of kind {known[name].kind!r} decides no thesis")
         found.append(thesis)

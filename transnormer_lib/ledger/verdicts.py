@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from transnormer_lib.analysis.seeds import paired_difference
-from transnormer_lib.checks import check_choice
+from transnormer_lib.checks import check_choice, check_distinct
 from transnormer_lib.choices import SCALES
 from transnormer_lib.ledger.claims import Claim
 from transnormer_lib.ledger.values import rounded, shown
@@ -82,7 +82,7 @@ def marked(claim: Claim, judgement: Judgement) -> Judgement:
 def judge(claim: Claim, measurement: Mapping[str, Any], scale: str) -> Judgement:
     """The verdict on ``claim`` from its measurement at ``scale``.
 
-    Raises ValueError where the measurement is of another kind than the claim.
+    Raises ValueError where the measurement is of another kind than the claim, counts a seed twice, or lacks one.
     """
     if measurement["kind"] == "not run":
         return marked(claim, Judgement("not run", reason=measurement["reason"]))
@@ -168,6 +168,8 @@ def _with_range(mean: float | str, values: Sequence[Any]) -> Any:
 def _ordering(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> Judgement:
     better, worse = ([float(value) for value in measurement[side]] for side in ("better", "worse"))
     seeds = _seeds(measurement)
+    if seeds is not None and not len(better) == len(worse) == len(seeds):
+        raise ValueError(f"seeds={list(seeds)!r}: better holds {len(better)} values, worse {len(worse)}")
     measured: dict[str, Any] = {side: measurement[side] for side in ("better", "worse")}
     measured |= {name: measurement[name] for name in ("floor", "controls", "learned") if measurement.get(name)}
     if len(better) < SEEDS:
@@ -220,7 +222,10 @@ def _too_small(claim: Claim, measured: Any) -> Judgement:
 
 def _seeds(measurement: Mapping[str, Any]) -> tuple[int, ...] | None:
     seeds = measurement.get("seeds")
-    return None if seeds is None else tuple(seeds)
+    if seeds is None:
+        return None
+    check_distinct("seeds", seeds)
+    return tuple(seeds)
 
 
 def _near(ours: float, published: float, tolerance: float) -> bool:

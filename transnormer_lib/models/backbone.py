@@ -17,6 +17,7 @@ from transnormer_lib import attention
 from transnormer_lib.attention.norms import LayerNorm, RMSNorm
 from transnormer_lib.models.blocks import Block, build_norm
 from transnormer_lib.models.config import ModelConfig
+from transnormer_lib.models.inputs import check_device, check_ids
 from transnormer_lib.models.positions import Positions
 from transnormer_lib.models.pretrained import Pretrained
 
@@ -55,7 +56,14 @@ class Backbone(nn.Module, Pretrained):
         self.embedding_scale = math.sqrt(config.embedding_width) if config.scale_embedding else 1.0
 
     def embed(self, input_ids_BN: Tensor, start: int = 0) -> Tensor:
-        """The first block's input [B, N, D]; ``start`` is the position of the first token."""
+        """The first block's input [B, N, D]; ``start`` is the position of the first token.
+
+        Raises ValueError or TypeError for ids that are no [B, N] of whole numbers below ``vocab_size``. A GPU tells of
+        ids out of range by an assertion of its own, since looking at them would wait for it.
+        """
+        if not isinstance(input_ids_BN, Tensor) or input_ids_BN.ndim != 2 or not input_ids_BN.shape[1]:
+            check_ids("input_ids", input_ids_BN, self.config.vocab_size)
+            raise ValueError(f"input_ids.shape={tuple(input_ids_BN.shape)}: must be [B, N], N at least 1")
         return self.dropout(self.embedding_norm(self.positions(self._embedded(input_ids_BN), start)))
 
     def embed_one(self, input_ids_B: Tensor, position: Tensor) -> Tensor:
@@ -63,7 +71,12 @@ class Backbone(nn.Module, Pretrained):
         return self.dropout(self.embedding_norm(self.positions.one(self._embedded(input_ids_B), position)))
 
     def _embedded(self, input_ids: Tensor) -> Tensor:
-        embedded = self.embedding(input_ids)
+        try:
+            embedded = self.embedding(input_ids)
+        except (IndexError, RuntimeError, TypeError):
+            check_ids("input_ids", input_ids, self.config.vocab_size)
+            check_device("input_ids", input_ids, self.embedding.weight)
+            raise
         if self.segments is not None:
             embedded = embedded + self.segments.weight[0]
         return embedded * self.embedding_scale

@@ -26,6 +26,7 @@ from transnormer_lib.data.examples import END, START
 from transnormer_lib.models.backbone import Backbone
 from transnormer_lib.models.config import ClassifierHead, ModelConfig
 from transnormer_lib.models.initialisation import draw_weights, undrawn
+from transnormer_lib.models.inputs import check_ids, check_sequences, check_targets, explained
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +77,25 @@ class Classifier(Backbone):
         cross-entropy in nats.
 
         ``input_ids`` and ``key_padding_mask`` (True on padding) are [B, N], with ``pairs`` [B, 2, N], of choices and
-        spans [B, C, N]. Raises ValueError for another number of dimensions.
+        spans [B, C, N]. Raises ValueError or TypeError for ids, a mask or targets that do not fit.
         """
+        if torch.compiler.is_compiling():
+            return self._forward(input_ids, key_padding_mask, targets_B)
+        with explained(lambda: self._check(input_ids, key_padding_mask, targets_B)):
+            return self._forward(input_ids, key_padding_mask, targets_B)
+
+    def _check(self, input_ids: Tensor, key_padding_mask: Tensor | None, targets: Tensor | None) -> None:
+        config, weight = self.classifier_config, self.embedding.weight
+        check_ids("input_ids", input_ids, config.model.vocab_size)
+        shape = f"[B, C, N] with kind={config.kind!r}"
+        if config.kind == "label":
+            shape = f"[B, 2, N] with pairs={config.pairs}" if config.pairs else f"[B, N] with pairs={config.pairs}"
+        check_sequences("input_ids", input_ids, shape, key_padding_mask, weight)
+        if targets is not None and config.kind != "span":
+            classes = input_ids.shape[1] if config.kind == "choice" else config.classes
+            check_targets(targets, tuple(input_ids.shape[:1]), classes, weight)
+
+    def _forward(self, input_ids: Tensor, key_padding_mask: Tensor | None, targets_B: Tensor | None) -> Tensor:
         config = self.classifier_config
         if config.kind != "label":
             return self._of_groups(input_ids, key_padding_mask, targets_B)

@@ -37,8 +37,8 @@ class ModelConfig:
 
     kind: Kind  # decoder: causal, pre-norm in the paper; encoder: bidirectional, post-norm
     vocab_size: int
-    max_length: int  # longest sequence; rows of the position table
-    dim: int  # model width d
+    max_length: int = field(metadata={"most": 2**24})  # longest sequence; rows of the position table
+    dim: int = field(metadata={"most": 2**17})  # model width d
     heads: int
     attention: tuple[str, ...]  # one mechanism per layer, first layer first; "diag+norm": both in it, side by side
     attention_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # per mechanism

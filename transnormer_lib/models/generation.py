@@ -10,10 +10,11 @@ Shapes: B sequences, N length, V vocabulary.
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from operator import index
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from transnormer_lib import attention
 from transnormer_lib.checks import check_choice, check_count
 from transnormer_lib.files import write_bytes
 from transnormer_lib.models.backbone import evaluating
+from transnormer_lib.models.inputs import check_device
 from transnormer_lib.models.language_model import LanguageModel, ModelState
 from transnormer_lib.models.sampling import Sampling
 from transnormer_lib.models.stepper import Rereader, Stepper
@@ -29,7 +31,7 @@ from transnormer_lib.models.stepper import Rereader, Stepper
 Form = Literal["recurrent", "parallel"]  # a state per token, or the whole text read again for every token
 Stop = Collection[int | Sequence[int]]  # ids, and sequences of ids, after which a text ends
 
-_FORMAT = "transnormer generation 2"
+_FORMAT = "transnormer generation 3"
 
 
 class Generation:
@@ -121,18 +123,22 @@ class Generation:
         plain = {name: getattr(self, name) for name in names} | {"next": self._next, "sampling": asdict(self.sampling)}
         metadata = {"format": _FORMAT, "model": fingerprint(self.model), "generation": json.dumps(plain)}
         metadata["device"] = self._device.type
+        metadata["sha256"] = _digest(metadata, tensors)
         write_bytes(path, save(tensors, metadata))
 
     @classmethod
     def load(cls, path: Path, model: LanguageModel) -> Self:
-        """The generation that :meth:`save` wrote. Raises ValueError for another file, and for another model's."""
+        """The generation that :meth:`save` wrote. Raises ValueError for any other file and model."""
         tensors, metadata = _saved(path)
-        if metadata["model"] != fingerprint(model):
+        if metadata.get("model") != fingerprint(model):
             raise ValueError(f"path={str(path)!r}: was saved with another model, or with other weights of this one")
-        if metadata["device"] != (here := model.embedding.weight.device.type):
+        if metadata.get("device") != (here := model.embedding.weight.device.type):
             raise ValueError(
-                f"path={str(path)!r}: was saved on {metadata['device']!r}, whose random numbers {here!r} does not make"
+                f"path={str(path)!r}: was saved on {metadata.get('device')!r}, whose random numbers {here!r} does not"
+                " make"
             )
+        if metadata.pop("sha256", "") != _digest(metadata, tensors):
+            raise ValueError(f"path={str(path)!r}: is damaged: it is not what was saved")
         plain = json.loads(metadata["generation"])
         self = cls.__new__(cls)
         stop = tuple(tuple(ids) for ids in plain.pop("stop"))
@@ -227,10 +233,14 @@ def continued(
 
 def fingerprint(model: LanguageModel) -> str:
     """The digest of a model's config and weights."""
-    digest = hashlib.sha256(json.dumps(asdict(model.config), sort_keys=True).encode())
-    for name, tensor in sorted(model.state_dict().items()):
+    return _digest(asdict(model.config), model.state_dict())
+
+
+def _digest(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
@@ -250,7 +260,10 @@ def _saved(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def _sequences(stop: Stop, vocab_size: int) -> tuple[tuple[int, ...], ...]:
-    sequences = tuple(tuple(int(token) for token in (ids if isinstance(ids, Sequence) else (ids,))) for ids in stop)
+    try:
+        sequences = tuple(tuple(map(index, ids if isinstance(ids, Sequence) else (ids,))) for ids in stop)
+    except TypeError:
+        raise TypeError(f"stop={stop!r}: must hold ids and sequences of ids") from None
     for ids in sequences:
         if not ids or min(ids) < 0 or max(ids) >= vocab_size:
             raise ValueError(f"stop={list(stop)!r}: each must hold at least one id, all in [0, {vocab_size})")
@@ -263,6 +276,8 @@ def _check(model: LanguageModel, prompts: Sequence[Tensor], max_new_tokens: int,
         if form == "recurrent" and not attention.is_recurrent(name):
             raise ValueError(f"form='recurrent': {name!r} has no recurrent form; use form='parallel'")
     check_count("max_new_tokens", max_new_tokens, least=0)
+    if not isinstance(prompts, Sequence | Tensor) or (isinstance(prompts, Tensor) and not prompts.ndim):
+        raise TypeError(f"prompts={type(prompts).__name__}: must be a sequence of tensors of token ids")
     if not len(prompts):
         raise ValueError("prompts=[]: needs at least one prompt")
     vocab_size, max_length = model.config.vocab_size, model.config.max_length
@@ -273,6 +288,7 @@ def _check(model: LanguageModel, prompts: Sequence[Tensor], max_new_tokens: int,
             raise ValueError(f"prompts[{number}].shape={tuple(prompt.shape)}: must be [N] with N at least 1")
         if prompt.dtype not in (torch.int64, torch.int32):
             raise ValueError(f"prompts[{number}].dtype={prompt.dtype}: must be int64 or int32")
+        check_device(f"prompts[{number}]", prompt, model.embedding.weight)
         if int(prompt.min()) < 0 or int(prompt.max()) >= vocab_size:
             raise ValueError(f"prompts[{number}]: holds an id outside [0, {vocab_size})")
         if len(prompt) + max_new_tokens - 1 > max_length:

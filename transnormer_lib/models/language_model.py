@@ -22,6 +22,7 @@ from transnormer_lib.data.batches import IGNORE
 from transnormer_lib.models.backbone import Backbone
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.initialisation import draw_weights, undrawn
+from transnormer_lib.models.inputs import check_ids, check_sequences, check_targets, explained
 from transnormer_lib.models.logistics import LogisticHead
 
 ModelState = list[attention.State]  # one state per block
@@ -67,8 +68,22 @@ class LanguageModel(Backbone):
         """Logits [B, N, V], or with ``targets_BN`` the loss. In ``key_padding_mask`` [B, N] True marks padding.
 
         The loss is the mean cross-entropy in nats over the positions whose target is not ``IGNORE``; it is computed
-        here because wrappers for several devices see only ``forward``.
+        here because wrappers for several devices see only ``forward``. Raises ValueError or TypeError for ids, a mask
+        or targets that do not fit.
         """
+        if torch.compiler.is_compiling():
+            return self._forward(input_ids_BN, key_padding_mask, targets_BN)
+        with explained(lambda: self._check(input_ids_BN, key_padding_mask, targets_BN)):
+            return self._forward(input_ids_BN, key_padding_mask, targets_BN)
+
+    def _check(self, input_ids_BN: Tensor, key_padding_mask: Tensor | None, targets_BN: Tensor | None) -> None:
+        check_ids("input_ids", input_ids_BN, self.config.vocab_size)
+        weight = self.embedding.weight
+        check_sequences("input_ids", input_ids_BN, "[B, N]", key_padding_mask, weight)
+        if targets_BN is not None:
+            check_targets(targets_BN, tuple(input_ids_BN.shape), self.config.vocab_size, weight)
+
+    def _forward(self, input_ids_BN: Tensor, key_padding_mask: Tensor | None, targets_BN: Tensor | None) -> Tensor:
         hidden = self.hidden(input_ids_BN, key_padding_mask)
         if targets_BN is None:
             return self.logits(hidden)

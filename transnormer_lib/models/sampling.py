@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from transnormer_lib.attention.norms import widen
-from transnormer_lib.checks import check_count, check_not_negative
+from transnormer_lib.checks import check_count, check_not_negative, is_number
 
 _LEAST = torch.finfo(torch.float32).tiny  # a smaller temperature is this one
 
@@ -22,7 +22,7 @@ class Sampling:
     def __post_init__(self) -> None:
         check_not_negative("temperature", self.temperature)
         check_count("top_k", self.top_k, least=0)
-        if not 0.0 < self.top_p <= 1.0:
+        if not is_number(self.top_p) or not 0.0 < self.top_p <= 1.0:
             raise ValueError(f"top_p={self.top_p!r}: must be in (0, 1]")
 
     def probabilities(self, logits_BV: Tensor) -> Tensor:

@@ -19,19 +19,25 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transnormer_lib.attention.gated import uniform_linear
+from transnormer_lib.attention.interface import check_tensor
 from transnormer_lib.attention.norms import widen
 from transnormer_lib.data.batches import IGNORE
 from transnormer_lib.data.speech import BLANK
 from transnormer_lib.models.backbone import Backbone
 from transnormer_lib.models.config import BILSTM, ModelConfig
 from transnormer_lib.models.initialisation import draw_weights, undrawn
+from transnormer_lib.models.inputs import check_sequences, check_targets, explained
 
 
 def ctc_loss(logits_BNV: Tensor, targets_BS: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
     """−log p(target | frames) in nats per symbol, over all symbols of the batch: []; in float32 or wider.
 
-    ``targets_BS`` are filled up with ``IGNORE``. Infinite where an utterance has too few frames for its target.
+    ``targets_BS`` are filled up with ``IGNORE``. Infinite where an utterance has too few frames for its target. Raises
+    ValueError or TypeError for targets of another shape, dtype or device and, on a CPU, for symbols that do not exist.
     """
+    if logits_BNV.device.type == "cpu":  # where torch would read memory that is not the model's
+        check_tensor("targets", targets_BS)
+        check_targets(targets_BS, (len(logits_BNV), *targets_BS.shape[-1:]), logits_BNV.shape[-1], logits_BNV)
     logits_BNV = widen(logits_BNV)
     counted = targets_BS != IGNORE
     frames = _frames(logits_BNV, key_padding_mask)
@@ -44,6 +50,17 @@ def ctc_loss(logits_BNV: Tensor, targets_BS: Tensor, key_padding_mask: Tensor | 
         reduction="sum",
     )
     return nats / counted.sum()
+
+
+def check_frames(config: ModelConfig, frames_BNF: Tensor, key_padding_mask: Tensor | None, weight: Tensor) -> None:
+    """Refuse frames of another shape, dtype or device than the model reads, and a mask that does not fit them."""
+    check_tensor("frames", frames_BNF)
+    if frames_BNF.ndim != 3 or frames_BNF.shape[2] != config.features or not frames_BNF.shape[1]:
+        rule = f"must be [B, N, {config.features}], N at least 1"
+        raise ValueError(f"frames.shape={tuple(frames_BNF.shape)}: {rule}")
+    if frames_BNF.dtype != weight.dtype and not torch.is_autocast_enabled(frames_BNF.device.type):
+        raise TypeError(f"frames.dtype={frames_BNF.dtype}: must equal the weights' dtype={weight.dtype}")
+    check_sequences("frames", frames_BNF[..., 0], "[B, N]", key_padding_mask, weight)
 
 
 def greedy(logits_BNV: Tensor, key_padding_mask: Tensor | None = None) -> list[list[int]]:
@@ -93,8 +110,12 @@ class Transcriber(Backbone):
     def forward(
         self, frames_BNF: Tensor, key_padding_mask: Tensor | None = None, targets_BS: Tensor | None = None
     ) -> Tensor:
-        """Logits [B, N, V], or with ``targets_BS`` :func:`ctc_loss`. ``key_padding_mask`` [B, N] is True on padding."""
-        logits_BNV = self.head(self.hidden(frames_BNF, key_padding_mask))
+        """Logits [B, N, V], or with ``targets_BS`` :func:`ctc_loss`. ``key_padding_mask`` [B, N] is True on padding.
+
+        Raises ValueError or TypeError for frames, a mask or targets that do not fit.
+        """
+        with explained(lambda: check_frames(self.config, frames_BNF, key_padding_mask, self.head.weight)):
+            logits_BNV = self.head(self.hidden(frames_BNF, key_padding_mask))
         return logits_BNV if targets_BS is None else ctc_loss(logits_BNV, targets_BS, key_padding_mask)
 
 
@@ -123,6 +144,11 @@ class BiLstm(nn.Module):
         self, frames_BNF: Tensor, key_padding_mask: Tensor | None = None, targets_BS: Tensor | None = None
     ) -> Tensor:
         """As :meth:`Transcriber.forward`."""
+        with explained(lambda: check_frames(self.config, frames_BNF, key_padding_mask, self.head.weight)):
+            logits_BNV = self._logits(frames_BNF, key_padding_mask)
+        return logits_BNV if targets_BS is None else ctc_loss(logits_BNV, targets_BS, key_padding_mask)
+
+    def _logits(self, frames_BNF: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         # The frames of each utterance in reverse, its padding where it was; doing it twice restores the order.
         position = torch.arange(frames_BNF.shape[1], device=frames_BNF.device)
         last_B1 = _frames(frames_BNF, key_padding_mask)[:, None] - 1
@@ -133,8 +159,7 @@ class BiLstm(nn.Module):
             there, _ = onward(x)
             back, _ = backward(x.gather(1, order_BN1.expand_as(x)))
             x = torch.cat([there, back.gather(1, order_BN1.expand_as(back))], dim=-1)
-        logits_BNV = self.head(x)
-        return logits_BNV if targets_BS is None else ctc_loss(logits_BNV, targets_BS, key_padding_mask)
+        return self.head(x)
 
     def parameter_count(self) -> int:
         """Number of trainable parameters."""

@@ -10,8 +10,6 @@ from transnormer_lib.files import read_yaml
 R = TypeVar("R", bound="Record")
 PACKAGE = Path(__file__).parent
 
-# The C parser is about ten times faster; it is absent from PyYAML builds without libyaml.
-
 
 class Record(BaseModel):
     """A record that refuses unknown fields, wrong types and later changes."""
@@ -21,11 +19,14 @@ class Record(BaseModel):
 
 def read_list(path: Path) -> list[Any]:
     """The entries of a YAML file that holds a list; [] for an empty file."""
-    content = read_yaml(path)
+    try:
+        content = read_yaml(path)
+    except ValueError as fault:
+        raise ValueError(f"{path.parent.name}/{fault}") from None
     if content is None:
         return []
     if not isinstance(content, list):
-        raise ValueError(f"{path.name}: must hold a list of entries, found {type(content).__name__}")
+        raise ValueError(f"{path.parent.name}/{path.name}: must hold a list of entries, found {type(content).__name__}")
     return content
 
 

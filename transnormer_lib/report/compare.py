@@ -3,7 +3,6 @@
 A side is a preset that has a report, a ``claims.json`` or kept file, or such a file at a commit, ``COMMIT:PATH``.
 """
 
-import json
 import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transnormer_lib.ledger.judging import read_claims, write_if_changed
+from transnormer_lib import sums
+from transnormer_lib.files import parse_json
+from transnormer_lib.ledger.judging import write_if_changed
 from transnormer_lib.ledger.values import shown
 from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.pages import content_digest, html_page, outside_resources
@@ -65,24 +66,28 @@ class Change:
 
 def read(project: Project, side: str) -> dict[str, Entry]:
     """The judged claims of one side, by id. Raises UserMistake for anything else."""
-    text = _text(project, side)
     try:
-        content = json.loads(text)
+        content = parse_json(_text(project, side))
         listed = content["claims"] if isinstance(content, dict) else content
         found = {entry["id"]: entry for entry in listed}
         for entry in found.values():
             if "measured" not in entry or not all(isinstance(entry[name], str) for name in _TEXTS):
                 raise ValueError
+    except UserMistake:
+        raise
     except (ValueError, TypeError, KeyError, AttributeError):
         raise UserMistake(f"compare={side!r}: is neither a claims.json nor a kept file") from None
     return found
 
 
 def _text(project: Project, side: str) -> str:
+    report = project.report_dir(side) / "claims.json"
     if side in project.presets:
-        if (judged := read_claims(project.report_dir(side))) is None:
+        if not report.exists():
             raise UserMistake(f"compare={side!r}: has no report yet; run: transnormer report --preset {side}")
-        return judged
+        if damage := sums.damage(report):
+            raise UserMistake(f"compare={side!r}: {damage}; write it again: transnormer report --preset {side}")
+        return report.read_text(encoding="utf-8")
     with suppress(OSError):  # a name too long for a file, for example
         if Path(side).is_file():
             return Path(side).read_text(encoding="utf-8", errors="replace")

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from transnormer_lib.ledger.judging import write_if_changed
+from transnormer_lib import sums
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.theses import Answer
 from transnormer_lib.papers.catalogue import Paper, papers
@@ -61,7 +61,7 @@ def write_found_page(report_dir: Path, answers: Sequence[Answer], kept: Sequence
         found=texts,
         sure=sure,
     )
-    return write_if_changed(path, page)
+    return sums.write(path, page)
 
 
 def found(answers: Sequence[Answer]) -> list[Found]:

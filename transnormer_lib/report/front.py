@@ -110,7 +110,7 @@ def _row(found: Answer, axis: Axis | None, kept: Sequence[Kept], claims: Mapping
         "parts": [part for side in ("for", "against", "open") for part in found.parts if part.side == side],
         "scale": found.scale,
         "seeds": len(found.seeds) if found.seeds and found.interval else None,
-        "kept": [one.origin() for one in kept if one.notebook in origins],
+        "kept": [one.origin(claims) for one in kept if one.notebook in origins],
         "controls": found.controls,
     }
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from transnormer_lib.exhausted import DiskFull, writing
-from transnormer_lib.ledger.judging import executed_digest, executed_notebook
+from transnormer_lib.ledger.judging import executed_notebook
+from transnormer_lib.ledger.seals import displayed
 from transnormer_lib.ledger.verdicts import ON_REAL_DATA
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake, find_project
 from transnormer_lib.report.progress import say
@@ -27,6 +28,7 @@ from transnormer_lib.report.records import Outcome, write_record
 from transnormer_lib.report.signals import ENDING, on_ending, undisturbed
 from transnormer_lib.show.controls import HEADLESS
 from transnormer_lib.show.evidence import PROVENANCE_MIME
+from transnormer_lib.visible import shows_plainly
 
 _DEAD = "the kernel died (killed, or out of memory)"
 
@@ -93,6 +95,11 @@ def _found_provenance(notebook: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _literal(path: Path) -> str:
+    """The path for papermill, which formats paths with the parameters."""
+    return str(path).replace("{", "{{").replace("}", "}}")
+
+
 def _execute(project: Project, notebook: str, parameters: dict[str, Any], partial: Path, minutes: float) -> None:
     import logging
 
@@ -112,8 +119,8 @@ def _execute(project: Project, notebook: str, parameters: dict[str, Any], partia
     try:
         with writing(partial.parent):
             papermill.execute_notebook(
-                project.notebook_path(notebook),
-                partial,
+                _literal(project.notebook_path(notebook)),
+                _literal(partial),
                 parameters=parameters,
                 kernel_name="python3",
                 kernel_manager_class=ThisInterpreterKernel,
@@ -183,8 +190,8 @@ def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str,
         outcome.wall_seconds = time.perf_counter() - clock
         outcome.peak_memory_bytes = peak_memory_bytes(children=True)
         executed = executed_notebook(partial)
-        outcome.shown = _found_provenance(executed) if executed else {}
-        outcome.executed = executed_digest(partial)
+        if executed:
+            outcome.shown, outcome.displayed = _found_provenance(executed), displayed(executed)
         _publish(project.report_dir(preset_name), outcome, partial, readable=executed is not None)
         return write_record(project, outcome)
 
@@ -203,6 +210,7 @@ def _publish(out: Path, outcome: Outcome, partial: Path, *, readable: bool) -> N
         bad.unlink(missing_ok=True)
 
 
+@shows_plainly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0: it ran; 1: it failed; 2: a user's mistake; 130: interrupted. One line on stderr says why."""
     parser = argparse.ArgumentParser(prog="python -m transnormer_lib.report.guard", description=__doc__)

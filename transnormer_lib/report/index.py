@@ -4,21 +4,21 @@
 made, the index names it and everything else is built.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from transnormer_lib import sums
 from transnormer_lib.ledger import kept, theses
-from transnormer_lib.ledger.claims import Claim, by_id, load
+from transnormer_lib.ledger.claims import Claim, by_id
 from transnormer_lib.ledger.judging import (
     Ledger,
     Run,
     counts,
     judge_claims,
     last_run,
-    read_claims,
+    read_json_list,
     write_if_changed,
     write_json_list,
 )
@@ -84,8 +84,7 @@ def build_report(
     report_dir = project.report_dir(preset)
     scale, description = project.preset(preset).scale, project.preset(preset).description
     if claims is None:
-        claims = load()
-        asked = [(paper, thesis) for paper in papers() for thesis in theses.load(paper, claims)]
+        claims, asked = theses.everything()
     notebooks, failed = _load_notebooks(project)
     above: list[Kept] = []
     for notebook in notebooks:
@@ -101,6 +100,7 @@ def build_report(
     runs = {notebook.name: last_run(report_dir, notebook.name) for notebook in notebooks}
     failed += [Failed(run.notebook, str(run.error)) for run in runs.values() if run.status not in ("ok", "not run")]
     failed += [Failed(name, line) for name, line in ledger.problems.items()]
+    failed = list(dict.fromkeys(failed))  # a kept file that is refused is met by its notebook too
     for position, notebook in enumerate(notebooks):
         around = (notebooks[position - 1] if position else None, next(iter(notebooks[position + 1 :]), None))
         own = [claim for claim in claims if claim.notebook == notebook.name]
@@ -128,19 +128,24 @@ def build_overview(root: Path, mistake: str | None) -> Path:
     project = Project(root)
     presets = []
     for name in project.presets:
-        made = (project.report_dir(name) / "index.html").exists()
+        claims_path = project.report_dir(name) / "claims.json"
         try:
             description = project.preset(name).description
-            judged = read_claims(project.report_dir(name)) if made else None
         except UserMistake as fault:
-            description, judged = str(fault), None
+            description = str(fault)
+        judged, status = None, "not made yet"
+        if claims_path.exists() and (project.report_dir(name) / "index.html").exists():
+            try:
+                judged, status = counts(read_json_list(claims_path)), ""
+            except UserMistake as fault:
+                status = str(fault)
         presets.append(
             {
                 "name": name,
                 "description": description,
                 "href": f"{name}/index.html" if judged else None,
-                "status": "" if judged else "not made yet",
-                "counts": counts(json.loads(judged)) if judged else None,
+                "status": status,
+                "counts": judged,
             }
         )
     path = project.root / "reports" / "index.html"
@@ -214,7 +219,7 @@ def _write_index(
         provenance=_shared_provenance(records),
         files=[f"{n.name}.ipynb" for n in notebooks if (report_dir / f"{n.name}.ipynb").exists()],
     )
-    write_if_changed(path, page)
+    sums.write(path, page)
 
 
 def _by_weight(rows: Sequence[dict[str, Any]], answers: Sequence[Answer]) -> list[dict[str, Any]]:

@@ -1,11 +1,12 @@
 """``transnormer claims --keep``: write what a finished report found to ``reports/kept/<preset>/<notebook>.json``."""
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from transnormer_lib.ledger.judging import last_run, read_claims
+from transnormer_lib import sums
+from transnormer_lib.files import parse_json
+from transnormer_lib.ledger.judging import last_run, read_json_list
 from transnormer_lib.ledger.kept import folder
 from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.records import write_json
@@ -20,17 +21,19 @@ _RUN_FIELDS = ("status", "steps", "parameters", "flops", "seconds", "validation"
 def keep(project: Project, preset: str, notebook: str) -> Path:
     """Write what the last report of ``preset`` found in ``notebook`` and return the file.
 
-    Raises UserMistake if the notebook's last run failed or the store lacks one of its training runs.
+    Raises UserMistake if the notebook's last run failed, if notebook, record or claims.json were edited since, or if
+    the store lacks one of its training runs.
     """
     from transnormer_lib.training.store import RunStore
 
-    run, judged_claims = last_run(project.report_dir(preset), notebook), read_claims(project.report_dir(preset))
-    if run.status != "ok" or run.executed is None or judged_claims is None:
+    run = last_run(project.report_dir(preset), notebook)
+    if run.status != "ok" or run.executed is None:
         raise UserMistake(
-            f"keep={notebook!r}: has no good run at preset {preset!r}; make it first: "
+            f"keep={notebook!r}: has no good run at preset {preset!r} ({run.error}); make it first: "
             f"transnormer report --preset {preset} --only {notebook[:2]}"
         )
-    store, record, records, made = RunStore(), run.record, [], []
+    record, ledger = run.record, read_json_list(project.report_dir(preset) / "claims.json")
+    store, records, made = RunStore(), [], []
     judged: dict[str, str | None] = {}  # the runs on judged seeds, with the commit of the code that trained them
     for config in runs(notebook, record["parameters"]):
         found = store.find(config)
@@ -40,7 +43,6 @@ def keep(project: Project, preset: str, notebook: str) -> Path:
         made.append(found.record["provenance"])
         if config.seed in record["parameters"].get("seeds", [config.seed]):
             judged[config.name] = found.record["provenance"]["commit"]
-    ledger = json.loads(judged_claims)
     made = made or [record["provenance"]]
     content = {
         "preset": preset,
@@ -55,10 +57,11 @@ def keep(project: Project, preset: str, notebook: str) -> Path:
         "started": record["provenance"]["started"],
         "plans": plans.evidence(notebook[3:], judged),
     }
-    if shown := exhibits(json.loads(run.executed.read_text(encoding="utf-8"))):
+    if shown := exhibits(parse_json(run.executed.read_text(encoding="utf-8"))):
         content["exhibits"] = shown
     path = folder(project) / preset / f"{notebook}.json"
     write_json(path, content)
+    sums.enter(path)
     return path
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from transnormer_lib import sums
 from transnormer_lib.ledger.claims import Claim
 from transnormer_lib.ledger.families import multiplicity
-from transnormer_lib.ledger.judging import Ledger, counts, write_if_changed
+from transnormer_lib.ledger.judging import Ledger, counts
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.theses import Answer
 from transnormer_lib.papers.catalogue import papers
@@ -33,7 +34,7 @@ def write_ledger_page(
     serves = _theses(answers)
     records = {claim.notebook: f"records/{claim.notebook}.json" for claim in claims}
     records = {name: address for name, address in records.items() if (report_dir / address).exists()}
-    kept = {(one.notebook, one.scale): str(one.origin()["href"]) for one in above}
+    kept = {(one.notebook, one.scale): one.href for one in above}
     digest = content_digest(report_dir.name, judged, ledger.claims, serves, records, sorted(kept.items()))
     if is_current(path, digest):
         return False
@@ -60,7 +61,7 @@ def write_ledger_page(
         papers=_papers(claims, rows),
         multiplicity=multiplicity(claims, ledger.best),
     )
-    return write_if_changed(path, page)
+    return sums.write(path, page)
 
 
 def _theses(answers: Sequence[Answer]) -> dict[str, list[str]]:

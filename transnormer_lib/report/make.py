@@ -54,10 +54,10 @@ def _make(project: Project, preset: str, selected: Sequence[str], cores: int, sn
     clock = time.perf_counter()
     say((project.report_dir(preset) / "index.html").resolve().as_uri())
     jobs = plan(project, preset, selected)
-    for job in jobs:
-        if damage := last_run(project.report_dir(preset), job.notebook).damage:
-            print(f"report: {job.notebook}: {damage}; it is run again", file=sys.stderr)
     stale = [job for job in jobs if not is_current(project, preset, job)]
+    for job in stale:
+        if (run_before := last_run(project.report_dir(preset), job.notebook)).status == "failed":
+            say(f"report: {job.notebook} runs again: {run_before.error}")
     if stale:
         say(f"report: {len(stale)} of {len(jobs)} notebooks to run: {', '.join(job.notebook for job in stale)}")
     else:

@@ -14,8 +14,9 @@ from urllib.parse import quote
 import yaml
 from markupsafe import Markup
 
+from transnormer_lib import sums
 from transnormer_lib.ledger.claims import Claim, by_id
-from transnormer_lib.ledger.judging import Ledger, Run, counts, executed_notebook, write_if_changed
+from transnormer_lib.ledger.judging import Ledger, Run, counts, executed_notebook
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.values import shown
 from transnormer_lib.ledger.verdicts import FAILURES
@@ -55,6 +56,7 @@ def write_notebook_page(
     refill(executed, ledger.claims)
     good = report_dir / f"{notebook.name}.ipynb"
     banner = _banner(run, ledger.problems.get(notebook.name), claims, ledger, good.name if good.exists() else None)
+    origins = [one.origin(by_id(claims)) for one in above]
     judged = [(claim.model_dump(), vars(ledger.judgements[claim.id])) for claim in claims]
     names = [None if other is None else (other.name, other.title) for other in around]
     shows = (
@@ -68,7 +70,7 @@ def write_notebook_page(
         judged,
         names,
         serves,
-        (ledger.claims, [one.origin() for one in above]) if above else None,
+        (ledger.claims, origins) if above else None,
     )
     digest = content_digest(*shows)
     if is_current(path, digest):
@@ -87,7 +89,7 @@ def write_notebook_page(
         "digest": digest,
         "banner": banner,
         "serves": serves,
-        "kept": [one.origin() for one in above],
+        "kept": origins,
     }
     try:
         page = _page(frame, notebook_html(executed, int(notebook.name[:2]), own, draw), claims, ledger)
@@ -95,9 +97,9 @@ def write_notebook_page(
         line = " ".join(str(fault).split()) or type(fault).__name__
         problem = f"This page cannot show its notebook: {line}"
         frame |= {"digest": None, "banner": {"line": problem, "kept": "Only its claims are listed.", "link": None}}
-        write_if_changed(path, _page(frame, NotebookHtml(), claims, ledger))
+        sums.write(path, _page(frame, NotebookHtml(), claims, ledger))
         raise PageError(f"its page cannot be made: {line}") from None
-    return write_if_changed(path, page)
+    return sums.write(path, page)
 
 
 def _content(notebook: Notebook, run: Run) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from transnormer_lib import sums
 from transnormer_lib.ledger.claims import Claim
 from transnormer_lib.ledger.judging import Ledger
 from transnormer_lib.ledger.values import shown
@@ -20,6 +22,7 @@ from transnormer_lib.report.math_font import with_font
 from transnormer_lib.show import cards
 from transnormer_lib.show.evidence import runs_text
 from transnormer_lib.show.templating import css, render
+from transnormer_lib.visible import visible
 
 _MADE_OF = (".py", ".j2", ".css", ".js", ".yaml", ".woff2")
 _DIGEST = re.compile(r'<meta name="companion-digest" content="([0-9a-f]+)">')
@@ -37,7 +40,7 @@ def html_page(template: str, *scripts: str, marks: bool = True, **context: Any) 
     """
     elements = [Markup(f"<script>\n{css(f'report/templates/{script}')}\n</script>") for script in scripts]
     html = str(render(f"report/templates/{template}", script=Markup("\n").join(elements), **context)) + "\n"
-    html = with_font(html)
+    html = visible(re.sub("\r\n?", "\n", with_font(html)))
     html = marked(html) if marks else html
     rest = html
     for element in elements:
@@ -45,12 +48,34 @@ def html_page(template: str, *scripts: str, marks: bool = True, **context: Any) 
     outside = outside_resources(rest)
     if outside:
         raise PageError(f"the page would load {outside[0]}; a page of the report must be complete in itself")
-    return html
+    return html.replace("<head>", f"<head>\n{_policy(elements)}", 1)
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """What a browser may load and run for a page: what it carries itself, and of scripts these alone.
+
+    The committed copy of a report has its styles in files beside the pages (``report.publish``).
+    """
+    texts = [script.removeprefix("<script>").removesuffix("</script>") for script in scripts]
+    hashes = [f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts]
+    rules = {
+        "default-src": "'none'",
+        "img-src": "data:",
+        "font-src": "data:",
+        "style-src": "'self' file: 'unsafe-inline'",
+        "script-src": " ".join(hashes) or "'none'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    content = "; ".join(f"{name} {value}" for name, value in rules.items())
+    return f'<meta http-equiv="Content-Security-Policy" content="{content}">'
 
 
 class _Resources(HTMLParser):
     """Collects what a browser would fetch for a page; hyperlinks are not fetched."""
 
+    _ACTING = ("iframe", "frame", "object", "embed", "base", "applet")
+    _SCRIPTS = re.compile(r"\s*(?:javascript|vbscript|data:text/html)", re.IGNORECASE)
     _ATTRIBUTES = ("src", "srcset", "poster", "data", "background", "xlink:href")
 
     def __init__(self) -> None:
@@ -60,8 +85,12 @@ class _Resources(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._in_style = tag == "style"
+        if tag in self._ACTING or (tag == "meta" and "http-equiv" in dict(attrs)):
+            self.found.append(f"<{tag}>")
         for name, value in attrs:
             value = (value or "").strip()
+            if name.startswith("on") or re.match(self._SCRIPTS, value):
+                self.found.append(f"<{tag} {name}={value[:120]!r}>, a script")
             fetched = name in self._ATTRIBUTES or (name == "href" and tag not in ("a", "area"))
             if fetched and not value.startswith(("data:", "#")):
                 self.found.append(f"<{tag} {name}={value[:120]!r}>")
@@ -108,8 +137,8 @@ def content_digest(*content: Any) -> str:
 
 
 def is_current(path: Path, digest: str) -> bool:
-    """Whether the page at ``path`` was made from content with this digest."""
-    if not path.exists():
+    """Whether the page at ``path`` was made from content with this digest, and is what was written."""
+    if sums.damage(path):
         return False
     with path.open(encoding="utf-8") as file:
         match = _DIGEST.search(file.read(2000))
@@ -135,7 +164,7 @@ def claim_rows(
         own = anchored is None or claim.id in anchored
         page, _, fragment = str(entry["anchor"]).partition("#")
         target = f"#{fragment}" if page == f"{here}.html" else entry["anchor"]
-        kept = f"kept from {entry['scale']}" if entry["source"] == "kept" and judgements is ledger.best else None
+        kept = _origin(entry, ledger.judgements[claim.id]) if judgements is ledger.best else None
         rows.append(
             cards.view(claim, judgement)
             | {
@@ -148,6 +177,14 @@ def claim_rows(
             }
         )
     return sorted(rows, key=lambda row: VERDICTS.index(row["verdict"]))
+
+
+def _origin(entry: Mapping[str, Any], here: Judgement) -> str | None:
+    """Where a verdict was kept from, and the one of this report's own runs if they were measured and it differs."""
+    if entry["source"] != "kept":
+        return None
+    own = "" if here.verdict in ("not run", entry["verdict"]) else f"; this report's own runs: {here.verdict}"
+    return f"kept from {entry['scale']}{own}"
 
 
 def provenance_facts(record: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -25,6 +25,11 @@ _TYPES: dict[str, Any] = {
     "tuple": tuple,
     "Literal": Literal,
 }
+# Of what a type is written; anything else in its place is code.
+_OF_A_TYPE = (ast.Name, ast.Subscript, ast.Tuple, ast.BinOp, ast.BitOr, ast.Constant, ast.UnaryOp, ast.USub, ast.Load)
+# A study with none of the seeds, rows or lengths that its notebook has would fail in some cell.
+_NAMES_OR_NUMBERS = ("list[int]", "list[str]")
+_MAY_BE_EMPTY = ("controls",)  # without matched controls nothing is judged, and the ledger says so
 
 
 @dataclass(frozen=True)
@@ -47,23 +52,32 @@ def parameters_cell(cells: list[dict[str, Any]], notebook: str) -> dict[str, Any
 
 
 def parse(source: str, notebook: str) -> list[Parameter]:
-    """The parameters that a cell's source declares. Raises :class:`UserMistake` for any other line."""
-    comments = {
-        token.start[0]: token.string.lstrip("# ").strip()
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
+    """The parameters that a cell's source declares. Raises :class:`UserMistake` for anything else."""
+    try:
+        body = ast.parse(source).body
+        comments = {
+            token.start[0]: token.string.lstrip("# ").strip()
+            for token in tokenize.generate_tokens(io.StringIO(source).readline)
+            if token.type == tokenize.COMMENT
+        }
+    except SyntaxError as error:
+        raise UserMistake(f"{notebook}: parameters cell, line {error.lineno}: {error.msg}") from None
+    except (tokenize.TokenError, ValueError, RecursionError, MemoryError) as error:
+        raise UserMistake(f"{notebook}: parameters cell: {' '.join(str(error).split())}") from None
     found = []
-    for node in ast.parse(source).body:
+    for node in body:
         if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None):
             line = source.splitlines()[node.lineno - 1]
             raise UserMistake(f"{notebook}: parameters cell: {line!r}: must be 'name: type = default  # comment'")
         annotation = ast.unparse(node.annotation)
+        if not all(isinstance(part, _OF_A_TYPE) for part in ast.walk(node.annotation)):
+            raise UserMistake(f"{notebook}: parameter {node.target.id}: {annotation}: must be a type")
         try:
             kind = eval(annotation, {"__builtins__": {}}, _TYPES)
             default = ast.literal_eval(node.value)
-        except (NameError, TypeError, ValueError) as error:
-            raise UserMistake(f"{notebook}: parameter {node.target.id}: {error}") from None
+        except Exception as error:  # an annotation is an expression, which can fail in any way
+            line = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise UserMistake(f"{notebook}: parameter {node.target.id}: {line}") from None
         name = node.target.id
         _check(notebook, name, annotation, kind, default)
         found.append(Parameter(name, annotation, kind, default, comments.get(node.end_lineno or node.lineno, "")))
@@ -83,14 +97,11 @@ def declared(project: Project, notebook: str) -> list[Parameter]:
 
     path = project.notebook_path(notebook)
     try:
-        cells = json.loads(path.read_text())["cells"]
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     except (ValueError, KeyError) as error:
         raise UserMistake(f"{notebook}: not a notebook: {error}") from None
     source = parameters_cell(cells, notebook)["source"]
-    try:
-        return parse("".join(source), notebook)
-    except SyntaxError as error:
-        raise UserMistake(f"{notebook}: parameters cell, line {error.lineno}: {error.msg}") from None
+    return parse("".join(source), notebook)
 
 
 def resolve(project: Project, preset: str, notebook: str) -> dict[str, Any]:
@@ -102,7 +113,9 @@ def resolve(project: Project, preset: str, notebook: str) -> dict[str, Any]:
     before all. Of a mapping, such as a rate per row, each entry counts on its own.
 
     Raises :class:`UserMistake` for a name that the notebook does not have (naming the nearest), a value of the wrong
-    type, a ``scale`` that is not the preset's, and an ``extends`` that is neither form, unknown or in a circle.
+    type, a number that is negative, not finite or beyond a billion, an empty list of names or whole numbers where the
+    notebook's is not, a ``scale`` that is not the preset's, and an ``extends`` that is neither form, unknown or in a
+    circle.
     """
     return _resolve(project, preset, notebook, ())
 
@@ -130,6 +143,9 @@ def _resolve(project: Project, preset: str, notebook: str, extending: tuple[str,
     for name, value in values.items():
         if name in known:
             _check(where, name, known[name].annotation, known[name].type, value)
+            empty = value == [] != known[name].default and known[name].annotation in _NAMES_OR_NUMBERS
+            if empty and name not in _MAY_BE_EMPTY:
+                raise UserMistake(f"{where}: {name}=[]: must hold at least one, as in the notebook")
             resolved[name] = value
         elif name != "scale":
             raise UserMistake(f"{where}: {name}={value!r}: no such parameter{nearest(name, known)}")

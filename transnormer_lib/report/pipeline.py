@@ -51,9 +51,9 @@ def plan(project: Project, preset: str, notebooks: Sequence[str]) -> list[Job]:
 
 
 def is_current(project: Project, preset: str, job: Job) -> bool:
-    """Whether the job's notebook was executed without an error under its present digest."""
+    """Whether the job's notebook was executed without an error under its present digest, and is as its run left it."""
     run = last_run(project.report_dir(preset), job.notebook)
-    return run.status == "ok" and run.record["digest"] == job.digest
+    return run.status == "ok" and run.record.get("digest") == job.digest
 
 
 @dataclass(frozen=True)
@@ -233,6 +233,7 @@ def snakemake(
     command += [target, "--snakefile", str(project.root / "Snakefile"), "--directory", str(project.root)]
     command += ["--configfile", str(plan_file), "--cores", str(cores), "--keep-going"]
     command += ["--rerun-triggers", "params", "--rerun-incomplete", "--nolock"]
+    command += ["--runtime-source-cache-path", str(project.root / ".snakemake" / "sources")]  # not in the user's home
     if "--executor" not in extra:
         command += ["--resources", "gpu=1"]  # jobs on one machine take turns
     command += ["--quiet", "all", *extra]

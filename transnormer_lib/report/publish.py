@@ -5,30 +5,38 @@ ledger and the records of their notebooks to ``reports/published``. The pages sh
 notebooks stay out: with them the copy would be more than twice as large.
 """
 
+import hashlib
 import re
 import sys
 
+from transnormer_lib import sums
 from transnormer_lib.files import write_bytes
 from transnormer_lib.ledger.judging import last_run
 from transnormer_lib.project import Project, UserMistake, find_project
+from transnormer_lib.visible import shows_plainly
 
 FOLDER = "published"
 LARGEST = 10_000_000  # bytes in all
 _PRESET = "quick"
 _DATA = ("claims.json", "theses.json", "records/*.json")
 _STYLE = re.compile(r"<style[^>]*>(.*?)</style>", re.DOTALL)
+_TO_OVERVIEW = re.compile(r'<a href="\.\./index\.html">(.*?)</a>')  # which is not committed
 _TO_NOTEBOOK = re.compile(r'<a href="\w+\.ipynb"(?: download)?>(.*?)</a>')
 
 
 def copies(project: Project, preset: str = _PRESET) -> dict[str, bytes]:
     """The published files by their paths, from the last report of ``preset``.
 
-    Raises UserMistake where a notebook did not run to its end, and where all are larger than may be committed.
+    ``SHA256SUMS`` has their digests. Raises UserMistake where a notebook did not run to its end, where a file of the
+    report was edited, and where all are larger than may be committed.
     """
     folder = project.report_dir(preset)
     for notebook in project.notebooks:
         if (run := last_run(folder, notebook)).status != "ok":
             raise UserMistake(f"{notebook}: {run.status} at preset {preset}; run: make report PRESET={preset}")
+    for path in [*folder.glob("*.html"), folder / "claims.json", folder / "theses.json"]:
+        if damage := sums.damage(path):
+            raise UserMistake(f"reports/{preset}: {damage}; remove it and run: make report PRESET={preset}")
     found = {str(path.relative_to(folder)): path.read_bytes() for kind in _DATA for path in sorted(folder.glob(kind))}
     styles: dict[str, str] = {}
 
@@ -37,9 +45,11 @@ def copies(project: Project, preset: str = _PRESET) -> dict[str, bytes]:
         return f'<link rel="stylesheet" href="{name}">'
 
     for path in sorted(folder.glob("*.html")):
-        html = _STYLE.sub(shared, path.read_text(encoding="utf-8"))
+        html = _TO_OVERVIEW.sub(r"\1", _STYLE.sub(shared, path.read_text(encoding="utf-8")))
         found[path.name] = _TO_NOTEBOOK.sub(r"\1: <code>make report</code>", html).encode()
     found |= {name: f"{style}\n".encode() for style, name in styles.items()}
+    digests = sorted((name, hashlib.sha256(content).hexdigest()) for name, content in found.items())
+    found[sums.FILE] = sums.lines((digest, name) for name, digest in digests).encode()
     size = sum(map(len, found.values()))
     if size > LARGEST:
         raise UserMistake(f"reports/{FOLDER}: {size:,} bytes, must be at most {LARGEST:,} to be committed")
@@ -58,6 +68,7 @@ def publish(project: Project, preset: str = _PRESET) -> dict[str, bytes]:
     return made
 
 
+@shows_plainly
 def main() -> int:
     """Publish; exit code 2 without a whole report."""
     try:

@@ -3,7 +3,6 @@
 ``python -m transnormer_lib.report.readme`` writes them from ``reports/quick``, as ``make readme`` does.
 """
 
-import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,8 +11,8 @@ from urllib.parse import unquote
 
 from transnormer_lib.choices import SCALES
 from transnormer_lib.ledger import kept, theses
-from transnormer_lib.ledger.claims import by_id, load
-from transnormer_lib.ledger.judging import read_claims, write_if_changed
+from transnormer_lib.ledger.claims import by_id
+from transnormer_lib.ledger.judging import read_json_list, write_if_changed
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.theses import Answer
 from transnormer_lib.papers.catalogue import papers
@@ -21,6 +20,7 @@ from transnormer_lib.project import Project, UserMistake, find_project
 from transnormer_lib.report import front
 from transnormer_lib.report.findings import how_sure, why
 from transnormer_lib.report.plan import UTILISATION, Device, PlannedRun, hours, measure_device, plan
+from transnormer_lib.visible import shows_plainly
 
 PARTS = ("answers", "costs")  # each stands between two marks
 PICTURES: Mapping[str, tuple[str, str]] = {  # the file's stem → notebook, figure; README shows them
@@ -40,17 +40,13 @@ def marks(part: str) -> tuple[str, str]:
 def answers(project: Project, preset: str = _PRESET) -> tuple[list[Answer], list[Kept]]:
     """The theses' answers from the last report of ``preset``, and what is kept of larger scales.
 
-    Raises UserMistake if there is no report.
+    Raises UserMistake if there is no report, or if its claims.json was edited.
     """
-    text = read_claims(project.report_dir(preset))
-    if text is None:
-        raise UserMistake(f"preset={preset!r}: has no report yet; run: make report PRESET={preset}")
-    entries = {entry["id"]: entry for entry in json.loads(text)}
-    claims = load()
+    judged = read_json_list(project.report_dir(preset) / "claims.json")
+    entries = {entry["id"]: entry for entry in judged}
+    claims, asked = theses.everything()
     known = by_id(claims)
-    found = [
-        theses.answer(paper, thesis, known, entries) for paper in papers() for thesis in theses.load(paper, claims)
-    ]
+    found = [theses.answer(paper, thesis, known, entries) for paper, thesis in asked]
     scale = project.preset(preset).scale
     return found, [one for notebook in project.notebooks for one in kept.larger(scale, notebook, project)]
 
@@ -132,6 +128,7 @@ def write(readme: Path, texts: Mapping[str, str]) -> bool:
     return write_if_changed(readme, text)
 
 
+@shows_plainly
 def main() -> int:
     """Write README's parts and pictures; exit code 2 without a report."""
     try:

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from transnormer_lib.files import write_text
+from transnormer_lib.files import read_object, write_text
 from transnormer_lib.project import Project
-from transnormer_lib.sums import read_sealed, write_sealed
+from transnormer_lib.sums import sealed
 
 # "no data": stopped at real data that this machine does not have
 Status = Literal["ok", "failed", "interrupted", "no data"]
@@ -20,8 +20,8 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_record(project: Project, preset: str, notebook: str) -> dict[str, Any] | None:
-    """The record, or None if there is none or it is damaged."""
-    return read_sealed(record_path(project, preset, notebook))
+    """The record, or None if there is none that can be read."""
+    return read_object(record_path(project, preset, notebook))
 
 
 def record_path(project: Project, preset: str, notebook: str) -> Path:
@@ -42,14 +42,17 @@ class Outcome:
     mistake: bool = False  # the user can put the error right
     parameters: dict[str, Any] = field(default_factory=dict)
     digest: str | None = None  # of ``report.staleness``; None if it could not be computed
-    executed: str | None = None  # the digest of the executed copy (``ledger.judging``), whole or as far as it came
+    displayed: str | None = None  # of ``ledger.seals``: digest of the executed notebook; None if there is none
     shown: dict[str, Any] = field(default_factory=dict)  # provenance in the notebook's outputs: ``show.evidence``
     wall_seconds: float = 0.0
     peak_memory_bytes: int = 0  # of the kernel
 
 
 def write_record(project: Project, outcome: Outcome) -> dict[str, Any]:
-    """Write and return the record, with its digest. One that is not ok keeps the last good one as ``last_good``."""
+    """Write and return the record, with the digest of its fields.
+
+    A record that is not ok keeps the last good one as ``last_good``.
+    """
     before = read_record(project, outcome.preset, outcome.notebook) or {}
     record = {
         "notebook": outcome.notebook,
@@ -59,7 +62,7 @@ def write_record(project: Project, outcome: Outcome) -> dict[str, Any]:
         "preset": outcome.preset,
         "parameters": outcome.parameters,
         "digest": outcome.digest,
-        "executed": outcome.executed,
+        "displayed": outcome.displayed,
         "provenance": {
             **outcome.shown,
             **outcome.conditions,
@@ -73,5 +76,6 @@ def write_record(project: Project, outcome: Outcome) -> dict[str, Any]:
     }
     if outcome.status != "ok":
         record["last_good"] = before if before.get("status") == "ok" else before.get("last_good")
-    write_sealed(record_path(project, outcome.preset, outcome.notebook), record)
+    record = sealed(record)
+    write_json(record_path(project, outcome.preset, outcome.notebook), record)
     return record

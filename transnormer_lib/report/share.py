@@ -18,6 +18,7 @@ from transnormer_lib.exhausted import out_of_memory
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake, find_project
 from transnormer_lib.report.progress import say
 from transnormer_lib.report.signals import end_with, on_ending
+from transnormer_lib.visible import shows_plainly
 
 if TYPE_CHECKING:
     from transnormer_lib.training.config import RunConfig
@@ -56,6 +57,7 @@ def _made(store: "RunStore", config: "RunConfig", tracker: str | None) -> tuple[
     from transnormer_lib.data.faults import DataFault, DataUnavailable
     from transnormer_lib.training.bands import explain
     from transnormer_lib.training.config import RunRefused
+    from transnormer_lib.training.records import explain_divergence
     from transnormer_lib.training.stored_run import RunFailed
 
     try:
@@ -72,6 +74,8 @@ def _made(store: "RunStore", config: "RunConfig", tracker: str | None) -> tuple[
         return "not made", "out of memory", 1
     if record["status"] == "outside-band":
         return "outside-band", explain(record["outside"]), 1
+    if record["status"] == "diverged":
+        return f"diverged: {explain_divergence(record['divergence'])}", "", 0
     return record["status"], "", 0
 
 
@@ -82,6 +86,7 @@ def _place(text: str) -> tuple[str, int]:
     return notebook, int(number)
 
 
+@shows_plainly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0: the runs are in the store; 1: a run could not be trained; 2: a user's mistake."""
     parser = argparse.ArgumentParser(prog="python -m transnormer_lib.report.share", description=__doc__)

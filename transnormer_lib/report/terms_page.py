@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from transnormer_lib.ledger.judging import write_if_changed
+from transnormer_lib import sums
 from transnormer_lib.report.math_font import LICENCE
 from transnormer_lib.report.pages import content_digest, html_page, is_current
 from transnormer_lib.report.terms import parts, terms
@@ -31,7 +31,7 @@ def write_terms_page(report_dir: Path) -> bool:
         ways=ways,
         licence=LICENCE.read_text(encoding="utf-8"),
     )
-    return write_if_changed(path, page)
+    return sums.write(path, page)
 
 
 def _is_there(report_dir: Path, address: str) -> bool:

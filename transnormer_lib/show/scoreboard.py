@@ -4,16 +4,16 @@ A notebook runs before the ledger is built, so it shows the previous report's ve
 scoreboard again (:func:`refill`), so page and ledger never disagree.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from markupsafe import Markup
 
-from transnormer_lib.ledger.judging import counts, read_claims
+from transnormer_lib.ledger.judging import counts, read_json_list
 from transnormer_lib.ledger.verdicts import FAILURES
-from transnormer_lib.project import find_project
+from transnormer_lib.project import UserMistake, find_project
 from transnormer_lib.show.templating import output_styles, render
 
 _SLOT = re.compile(r'<div class="tn-scoreboard">.*?</div><!-- scoreboard -->', re.DOTALL)
@@ -40,7 +40,9 @@ def show(scale: str) -> None:
     """Display the scoreboard of the last report at ``scale``; without a report, the command that makes one."""
     from IPython.display import display
 
-    folder = find_project().report_dir(scale)
-    claims = json.loads(read_claims(folder) or "[]")
+    path = find_project().report_dir(scale) / "claims.json"
+    claims: list[dict[str, Any]] = []
+    with suppress(UserMistake):
+        claims = read_json_list(path)
     html = output_styles() + scoreboard_html(claims, scale)
-    display({"text/html": html, "text/plain": f"Scoreboard of {folder}"}, raw=True)
+    display({"text/html": html, "text/plain": f"Scoreboard of {path}"}, raw=True)

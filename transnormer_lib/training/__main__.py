@@ -20,6 +20,7 @@ from transnormer_lib.exhausted import out_of_memory
 from transnormer_lib.files import read_yaml
 from transnormer_lib.strict import from_plain
 from transnormer_lib.training.config import DECODED, DataConfig, RunConfig, RunRefused
+from transnormer_lib.visible import shows_plainly
 
 if TYPE_CHECKING:
     from transnormer_lib.training.store import RunStore
@@ -72,6 +73,7 @@ def _with_architecture(values: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"model: {str(mistake).removeprefix('architecture() ')}") from None
 
 
+@shows_plainly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train the run that the command line names; returns the exit code."""
     parser = argparse.ArgumentParser(
@@ -98,6 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _train(options: argparse.Namespace) -> int:
     from transnormer_lib.data.faults import DataUnavailable
     from transnormer_lib.training.bands import explain
+    from transnormer_lib.training.records import explain_divergence
     from transnormer_lib.training.stored_run import RunFailed
 
     try:
@@ -122,8 +125,7 @@ def _train(options: argparse.Namespace) -> int:
         _say(f"{run.path}: {explain(run.record['outside'])}")
         return 1
     if status != "finished":
-        found = run.record["divergence"]
-        _say(f"{run.path}: {status} at step {found['step']}: {found['what']} not finite, {found['layer']}")
+        _say(f"{run.path}: diverged: {explain_divergence(run.record['divergence'])}")
         return 0 if options.accept_divergence else 1
     _say(f"{run.path}: " + ", ".join(f"{name} {value:.4g}" for name, value in run.validation.items()))
     return 0

@@ -7,40 +7,55 @@ what needs a model trains it.
 import gzip
 import json
 import shutil
+import zlib
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
 from transnormer_lib import sums
-from transnormer_lib.files import write_bytes
+from transnormer_lib.files import parse_json, write_bytes
 from transnormer_lib.strict import from_plain
 from transnormer_lib.training.config import RunConfig
 from transnormer_lib.training.identity import run_id
 from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.stored_run import Run, write_record
 
+_LARGEST = 500_000_000  # bytes of records; a night's take a tenth of that
+
 
 def write(runs: Iterable[Run], path: Path) -> int:
-    """Write configs and records of these runs, gzipped JSON by name; returns how many. Equal runs give equal bytes."""
+    """Write configs and records of these runs, gzipped JSON by name; returns how many. Equal runs give equal bytes.
+
+    Where the folder has digests (``sums``), as ``reports/kept`` has, the file's is entered.
+    """
     found = {run.path.name: {"config": asdict(run.config), "record": run.record} for run in runs}
     text = json.dumps(found, indent=1, sort_keys=True)
     write_bytes(path, gzip.compress(text.encode(), mtime=0))
+    if (path.parent / sums.FILE).exists():
+        sums.enter(path)
     return len(found)
 
 
 def read(path: Path, store: RunStore) -> tuple[int, int]:
     """Add the runs of a file of :func:`write` to the store: (how many are new, how many it had).
 
-    Raises ValueError for another file, and for a run whose config and data do not give its name, before any is added.
+    Raises ValueError for another file, for one that its folder's digests do not fit, and for a run whose config and
+    data do not give its name, before any is added.
     """
     try:
-        content = json.loads(gzip.decompress(path.read_bytes()))
+        if (path.parent / sums.FILE).exists() and (damage := sums.damage(path)):
+            raise ValueError(damage)
+        with gzip.open(path) as file:
+            text = file.read(_LARGEST + 1)
+        if len(text) > _LARGEST:
+            raise ValueError(f"unpacked it takes more than {_LARGEST:,} bytes")
+        content = parse_json(text)
         runs = {name: (from_plain(RunConfig, run["config"]), run["record"]) for name, run in content.items()}
         for name, (config, record) in runs.items():
             if (own := run_id(config, record["data"], record["arithmetic"])) != name:
                 raise ValueError(f"run {name}: its config is that of {own}")
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as fault:
-        raise ValueError(f"file={str(path)!r}: holds no records of runs: {fault}") from None
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as fault:
+        raise ValueError(f"file={str(path)!r}: holds no records of runs: {' '.join(str(fault).split())}") from None
     new = 0
     for name, (config, record) in runs.items():
         if (store.root / name).exists():

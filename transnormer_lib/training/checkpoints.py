@@ -4,21 +4,28 @@ A checkpoint is a folder with what Accelerate's ``save_state`` writes (weights, 
 states of every process) and ``history.pt`` with the trainer's own state. It is written under a temporary name and
 renamed when it is complete on disk, and only then is the previous one removed, so that a process may be killed at any
 time. ``SHA256SUMS`` holds the digests of its files; a damaged checkpoint is named and the run begins anew.
+
+Optimiser, scaler and random states are pickles, as torch writes them. They are read as numbers only (torch calls it
+``weights_only``): a pickle that would call anything is refused.
 """
 
 import os
+import pickle
 import random
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from transnormer_lib import sums
 from transnormer_lib.exhausted import writing
+from transnormer_lib.training.config import RunRefused
 
 _HISTORY = "history.pt"
 
@@ -91,14 +98,19 @@ class Checkpoints:
                 shutil.rmtree(path)
             accelerator.wait_for_everyone()
         elif path is not None:
+            from accelerate.utils import RNG_STATE_NAME, load
+
             # Accelerate also sets the random states of numpy and Python, which belong to the caller.
             others = random.getstate(), np.random.get_state()  # noqa: NPY002
             try:
-                accelerator.load_state(str(path))
+                with _numbers_only(path):
+                    # load_state goes on without random states that it cannot read.
+                    load(path / f"{RNG_STATE_NAME}_{accelerator.process_index}.pkl")
+                    accelerator.load_state(str(path))
+                    history = load(path / _HISTORY, map_location="cpu")
             finally:
                 random.setstate(others[0])
                 np.random.set_state(others[1])  # noqa: NPY002
-            history = torch.load(path / _HISTORY, map_location="cpu", weights_only=True)
             self._step = history["step"]
         elif accelerator.is_main_process:
             self._report_others(accelerator.num_processes)
@@ -115,6 +127,49 @@ class Checkpoints:
                 f" processes={processes} begins the run anew",
                 file=sys.stderr,
             )
+
+
+@contextmanager
+def _numbers_only(checkpoint: Path) -> Iterator[None]:
+    """Read the pickles of a checkpoint as numbers. Raises :class:`RunRefused` where one holds anything else.
+
+    The variable makes ``torch.load`` do so for every caller; those of sharded checkpoints ask for the opposite.
+    """
+    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        for path in checkpoint.rglob(".metadata"):
+            with path.open("rb") as file:
+                _Metadata(file).load()
+        yield
+    except pickle.UnpicklingError:
+        line = f"{checkpoint}: holds more than numbers, so it is not read; remove it to begin anew"
+        raise RunRefused(line) from None
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
+
+
+class _Metadata(pickle.Unpickler):
+    """Reads the table of contents of a sharded checkpoint, which torch unpickles without a check of its own."""
+
+    _NAMES: ClassVar[dict[str, set[str]]] = {
+        "pathlib": {"PosixPath", "WindowsPath"},
+        "torch": {"Size", "float16", "bfloat16", "float32", "float64", "int64", "int32", "uint8", "bool"},
+        "torch.serialization": {"_get_layout"},
+        "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
+        "torch.distributed.checkpoint.metadata": {
+            "BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta",
+            "TensorProperties", "TensorStorageMetadata", "_MEM_FORMAT_ENCODING",
+        },
+    }  # fmt: skip
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name not in self._NAMES.get(module, ()):
+            raise pickle.UnpicklingError(f"{module}.{name}")
+        return super().find_class(module, name)
 
 
 def _damage(checkpoint: Path) -> str:

@@ -7,6 +7,7 @@ they are not part of its identity (:meth:`RunConfig.identity`).
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
@@ -16,6 +17,7 @@ from transnormer_lib.checks import check_choice, check_count, check_distinct, ch
 from transnormer_lib.data.masking import MaskingConfig
 from transnormer_lib.data.vocabulary import is_learned
 from transnormer_lib.models.config import ClassifierHead, ModelConfig
+from transnormer_lib.project import UserMistake
 from transnormer_lib.strict import differing
 
 Task = Literal["causal", "masked", "classify", "context", "pixels", "speech"]
@@ -32,7 +34,7 @@ BandOf = Literal["train", "validation"]
 _NOT_IN_BACKBONE = ("dropout", "attention_dropout", "activation_dropout", "tied", "output_bias", "init")
 
 
-class RunRefused(ValueError):
+class RunRefused(UserMistake):
     """This machine or this data does not allow the run; the message is one line, ``field=value: rule``."""
 
 
@@ -203,8 +205,8 @@ class RunConfig:
     gradients: Gradients = "none"  # "norms": record the statistics of training.gradient_statistics
 
     def __post_init__(self) -> None:
-        if not self.name or not all(c.isalnum() or c in ".-_" for c in self.name):
-            raise ValueError(f"name={self.name!r}: must be letters, digits, '.', '-' or '_'")
+        if not re.fullmatch(r"[^\W_][\w.-]*", self.name):
+            raise ValueError(f"name={self.name!r}: must be letters, digits, '.', '-' or '_', a letter or digit first")
         for name in ("steps", "seed"):
             check_count(name, getattr(self, name), 0)
         for name in ("evaluations", "validation_windows", "accumulate"):

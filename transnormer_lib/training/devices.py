@@ -15,8 +15,14 @@ _MIXED = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
 def launched_processes() -> int:
-    """The number of processes that the launcher (``torchrun``) started; 1 without a launcher."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    """The number of processes that the launcher (``torchrun``) started; 1 without a launcher.
+
+    Raises :class:`RunRefused` for a ``WORLD_SIZE`` that is no such number.
+    """
+    text = os.environ.get("WORLD_SIZE", "1")
+    if not text.isdecimal() or int(text) < 1:
+        raise RunRefused(f"WORLD_SIZE={text!r}: must be a whole number of at least 1, as a launcher sets it")
+    return int(text)
 
 
 def build_accelerator(precision: Precision, tracker: Any = None, tracking_dir: Path | None = None) -> Any:

@@ -86,3 +86,9 @@ def make_record(
         "seconds": history.seconds,
         "sessions": history.sessions,
     }
+
+
+def explain_divergence(found: Mapping[str, Any]) -> str:
+    """What a record's ``divergence`` says, in half a sentence."""
+    where = f" of {found['layer']}" if found["layer"] else ""
+    return f"{found['what']}{where} not finite at step {found['step']}"

@@ -150,12 +150,24 @@ def _load_backbone(model: nn.Module, weights: Path) -> None:
 
 
 def parameters_of(config: RunConfig) -> int:
-    """Number of trainable parameters, counted on the meta device without allocating them."""
-    if config.model.features:
-        return count_transcriber_parameters(config.model)
-    if config.head is None:
-        return count_parameters(config.model)
-    return count_classifier_parameters(with_head(config.model, config.head))
+    """Number of trainable parameters, counted without drawing them.
+
+    Raises :class:`RunRefused` for a model that has no room in this machine's memory.
+    """
+    model = config.model
+    try:
+        if model.features:
+            return count_transcriber_parameters(model)
+        if config.head is None:
+            return count_parameters(model)
+        return count_classifier_parameters(with_head(model, config.head))
+    except (MemoryError, RuntimeError) as problem:
+        if isinstance(problem, RuntimeError) and "memory" not in str(problem):
+            raise
+        raise RunRefused(
+            f"model.dim={model.dim}: with layers={model.layers}, hidden={model.hidden_width}, max_length="
+            f"{model.max_length} and vocab_size={model.vocab_size} the weights exceed this machine's memory"
+        ) from problem
 
 
 def loss_on(model: Any, batch: Batch, device: torch.device) -> Tensor:

@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from transnormer_lib.exhausted import writing
+from transnormer_lib.project import UserMistake
 from transnormer_lib.training import bands, numbers
 from transnormer_lib.training.conditions import run_conditions
 from transnormer_lib.training.config import RunConfig
 from transnormer_lib.training.devices import launched_processes
 from transnormer_lib.training.identity import run_id
+from transnormer_lib.training.records import explain_divergence
 from transnormer_lib.training.stored_run import (
     Run,
     RunDamaged,
@@ -32,13 +34,19 @@ from transnormer_lib.training.stored_run import (
     write_run,
 )
 
+_TOLD: set[str] = set()  # the diverged runs of which this notebook has told
 _WAIT = 60.0  # seconds between messages of processes that wait for a lock together
 
 
 def default_root() -> Path:
-    """``$TRANSNORMER_RUNS``, or ``runs/`` in this package's checkout, or ``runs/`` in the current folder."""
-    if "TRANSNORMER_RUNS" in os.environ:
-        return Path(os.environ["TRANSNORMER_RUNS"])
+    """``$TRANSNORMER_RUNS``, or ``runs/`` in this package's checkout, or ``runs/`` in the current folder.
+
+    Raises :class:`UserMistake` for a variable that names a file.
+    """
+    if own := os.environ.get("TRANSNORMER_RUNS"):
+        if Path(own).is_file():
+            raise UserMistake(f"TRANSNORMER_RUNS={own!r}: must be a folder, and is a file")
+        return Path(own)
     checkout = Path(__file__).resolve().parents[2]
     return (checkout if (checkout / "pyproject.toml").exists() else Path.cwd()) / "runs"
 
@@ -48,13 +56,13 @@ def _default_checkpoint_seconds() -> float:
     with suppress(ValueError):
         if (seconds := float(text)) >= 0:
             return seconds
-    raise ValueError(f"TRANSNORMER_CHECKPOINT_SECONDS={text!r}: must be a number of seconds, not negative")
+    raise UserMistake(f"TRANSNORMER_CHECKPOINT_SECONDS={text!r}: must be a number of seconds, not negative")
 
 
 def _default_check_bands() -> bool:
     text = os.environ.get("TRANSNORMER_CHECK_BANDS", "1")
     if text not in ("0", "1"):
-        raise ValueError(f"TRANSNORMER_CHECK_BANDS={text!r}: must be 0 or 1")
+        raise UserMistake(f"TRANSNORMER_CHECK_BANDS={text!r}: must be 0 or 1")
     return text == "1"
 
 
@@ -69,6 +77,7 @@ class RunStore:
     def __init__(
         self, root: Path | None = None, checkpoint_seconds: float | None = None, check_bands: bool | None = None
     ) -> None:
+        launched_processes()  # refuses a wrong number once, not for every run
         self.root = Path(root) if root is not None else default_root()
         self.check_bands = _default_check_bands() if check_bands is None else check_bands
         self.checkpoint_seconds = _default_checkpoint_seconds() if checkpoint_seconds is None else checkpoint_seconds
@@ -112,11 +121,18 @@ class RunStore:
         the next attempt resumes. A run that stops outside a band is returned with a record
         and no model. A stored run outside a band of ``config`` is returned, with a line on standard error.
 
+        A notebook says once, on standard error and so on its page, what broke in a run that diverged, when and where.
+
         ``tracker`` is passed to :func:`~transnormer_lib.training.trainer.train`; trackers that write files write to
         ``tracking/`` in the store.
         """
-        if launched_processes() > 1:
-            return self._get_together(config, tracker)
+        run = self._get_together(config, tracker) if launched_processes() > 1 else self._get(config, tracker, weights)
+        if run.record["status"] == "diverged" and "ipykernel" in sys.modules and run.path.name not in _TOLD:
+            _TOLD.add(run.path.name)
+            print(f"run {run.path.name} diverged: {explain_divergence(run.record['divergence'])}", file=sys.stderr)
+        return run
+
+    def _get(self, config: RunConfig, tracker: Any, weights: bool) -> Run:
         if found := self._found(config, weights):
             # A process that is killed just after completing a run leaves this.
             shutil.rmtree(self._partial(config), ignore_errors=True)

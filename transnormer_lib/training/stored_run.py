@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transnormer_lib import sums
-from transnormer_lib.files import write_text
+from transnormer_lib.files import read_object, write_text
 from transnormer_lib.strict import from_plain
 from transnormer_lib.training import bands
 from transnormer_lib.training.config import RunConfig
 from transnormer_lib.training.identity import run_id
+from transnormer_lib.training.records import explain_divergence
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -155,6 +156,8 @@ class Run:
         line = f"{context}run {self.path.name}: {self.record['status']} after {self.record['steps']} steps"
         if self.record["status"] == "outside-band":
             line += f": {bands.explain(self.record['outside'])}"
+        elif self.record["divergence"] is not None:
+            line += f": {explain_divergence(self.record['divergence'])}"
         return RunFailed(line)
 
 
@@ -193,7 +196,7 @@ def rewrite_record(run: Run, changes: dict[str, Any]) -> Run:
     A kill at any moment leaves the run whole, with the old record or the new one.
     """
     record = run.record | changes
-    sums.rewrite(run.path / _RECORD, _record_text(record))
+    sums.write(run.path / _RECORD, _record_text(record))
     return Run(run.path, run.config, record)
 
 
@@ -208,11 +211,13 @@ def read_run(path: Path) -> Run:
         sums.check(path, needed=(_CONFIG, _RECORD))
     except ValueError as damage:
         raise RunDamaged(f"run {path.name}: {damage}") from None
+    stored, record = read_object(path / _CONFIG), read_object(path / _RECORD)
+    if stored is None or record is None or not {"data", "arithmetic", "status"} <= record.keys():
+        raise RunDamaged(f"run {path.name}: {_CONFIG if stored is None else _RECORD} is not what a run leaves")
     try:
-        config = from_plain(RunConfig, json.loads((path / _CONFIG).read_text(encoding="utf-8")))
+        config = from_plain(RunConfig, stored)
     except ValueError as fault:
         raise RunDamaged(f"run {path.name}: {_CONFIG} does not describe a run of this version: {fault}") from None
-    record = json.loads((path / _RECORD).read_text(encoding="utf-8"))
     if (name := run_id(config, record["data"], record["arithmetic"])) != path.name:
         raise RunDamaged(f"run {path.name}: its config is that of {name}")
     return Run(path, config, record)

@@ -1,5 +1,6 @@
 """The result of a run as plain values, in the schema of the package's docstring, with the run conditions."""
 
+import hashlib
 import json
 import os
 import platform
@@ -90,7 +91,8 @@ def compare(case: Case, values: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def write(result: Mapping[str, Any], path: Path) -> None:
-    """Write ``result`` to ``path`` atomically."""
+    """Write ``result`` with its digest, ``sha256``, to ``path`` atomically."""
+    result = {**result, "sha256": _digest(result)}
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -101,14 +103,21 @@ def write(result: Mapping[str, Any], path: Path) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A result that :func:`write` wrote. Raises ValueError for anything else."""
+    """A result that :func:`write` wrote. Raises ValueError for anything else, and for one that was edited since."""
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: cannot be read as a result of this benchmark: {error}") from error
     if not isinstance(result, dict) or result.get("schema") != SCHEMA or "cases" not in result:
         raise ValueError(f"{path}: must be a result of this benchmark, schema {SCHEMA}")
+    if result.pop("sha256", None) != _digest(result):
+        raise ValueError(f"{path}: is not what was measured; its digest differs")
     return result
+
+
+def _digest(result: Mapping[str, Any]) -> str:
+    read = json.loads(json.dumps(result))  # numbers as keys become text, which sorts otherwise
+    return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()
 
 
 def _processor() -> str:

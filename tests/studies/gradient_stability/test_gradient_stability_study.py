@@ -72,6 +72,7 @@ def stored(folder: Path, row: str, seed: int, bits: Sequence[float], *, noise: f
     record = {
         "status": "finished" if finished else "diverged",
         "steps": 20 if finished else 8,
+        "divergence": None if finished else {"step": 7, "what": "loss", "layer": None},
         "validation": [{"step": s, "bits_per_token": b} for s, b in zip(steps, bits, strict=False)],
         "gradients": {"names": parts, "counted": statistics.counted},
     }
@@ -122,7 +123,7 @@ def test_losses_come_in_the_order_of_the_seeds(tmp_path: Path) -> None:
 def test_a_diverged_run_loses_and_breaks_nothing(tmp_path: Path) -> None:
     measured = [stored(tmp_path, "linear", seed, [4, 4, 3]) for seed in (1, 3)]
     measured += [stored(tmp_path, "norm-t2", 1, [4, 4, 2]), stored(tmp_path, "norm-t2", 3, [4])]
-    assert results.diverged(measured) == ["norm-t2, seed 3 (step 8)"]
+    assert results.diverged(measured) == ["norm-t2, seed 3 (loss not finite at step 7)"]
     assert by_row(measured)["norm-t2"] == [2, math.inf]
     assert results.perplexity(math.inf) == math.inf
     deviations = results.deviations(measured, 4)

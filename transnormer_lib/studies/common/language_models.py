@@ -144,11 +144,13 @@ def waypoints(shares: Iterable[float], steps: int) -> tuple[int, ...]:
 def grid(labels: Iterable[str], seeds: Iterable[int]) -> list[tuple[str, int]]:
     """Every label with every seed, labels first: the order of a study's runs.
 
-    Raises ValueError for a label or seed that occurs twice, because its run would count as two.
+    Raises ValueError for a label or seed that occurs twice, because its run would count as two, and for no seed.
     """
     labels, seeds = list(labels), list(seeds)
     check_distinct("architectures", labels)
     check_distinct("seeds", seeds)
+    if labels and not seeds:
+        raise ValueError("seeds=[]: must hold at least one")
     return [(label, seed) for label in labels for seed in seeds]
 
 

@@ -17,6 +17,7 @@ from transnormer_lib.studies.common.language_models import Floor, final_bits
 from transnormer_lib.studies.common.measured import Measured, by_row
 from transnormer_lib.studies.gradient_stability import measures, published
 from transnormer_lib.studies.gradient_stability.runs import Parameters, label, models, parts, search
+from transnormer_lib.training.records import explain_divergence
 from transnormer_lib.training.store import RunStore
 
 NORMS = {
@@ -64,9 +65,9 @@ def model_table(parameters: Parameters) -> list[dict[str, Any]]:
 
 
 def diverged(measured: Sequence[Measured]) -> list[str]:
-    """The runs whose loss or gradient became infinite or NaN, as ``row, seed S (step T)``."""
+    """The runs whose loss or gradient became infinite or NaN: row, seed, and what broke first, when and where."""
     return [
-        f"{m.row}, seed {m.seed} (step {m.run.record['steps']})"
+        f"{m.row}, seed {m.seed} ({explain_divergence(m.run.record['divergence'])})"
         for m in measured
         if m.run.record["status"] == "diverged"
     ]

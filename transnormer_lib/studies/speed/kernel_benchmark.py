@@ -18,7 +18,6 @@ from transnormer_kernels.bench.__main__ import bench
 from transnormer_kernels.bench.run import succeeded
 
 from transnormer_lib.analysis import benchmarks
-from transnormer_lib.files import write_text
 
 _QUICK_LENGTHS = (256, 512)
 
@@ -54,5 +53,5 @@ def measure(
         print(f"\nthe library's chunked form: {library.as_text()}")
         result["library"] = json.loads(library.as_json())
         if path is not None:
-            write_text(path, json.dumps(result, indent=1) + "\n")
+            results.write(result, path)
     return result, right
