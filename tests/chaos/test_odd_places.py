@@ -75,9 +75,18 @@ def test_the_locale_changes_nothing(locale: str, expected: dict[str, Any], tmp_p
         if done.returncode:
             pytest.skip("the sources of the Turkish locale are not here")
         environment = {"LOCPATH": str(tmp_path), "LC_ALL": TURKISH, "PYTHONUTF8": "0"}
-    project = make_project(tmp_path / "ü project")
+    project = make_project(tmp_path / ("a project" if locale == "ascii" else "ü project"))
     assert Command(project).run(**environment) == (0, "")
     assert results(project) == expected
+    tried("odd locale")
+
+
+def test_a_path_that_the_locale_cannot_write_is_refused_with_the_remedy(tmp_path: Path, tried: Tried) -> None:
+    code, error = Command(make_project(tmp_path / "ü project")).run(**ASCII)
+    assert code == 2
+    (line,) = error.splitlines()
+    assert line.startswith("transnormer: folder='")
+    assert line.endswith("has characters that the locale (ascii) lacks; set PYTHONUTF8=1")
     tried("odd locale")
 
 

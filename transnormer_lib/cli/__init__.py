@@ -10,7 +10,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -267,17 +266,9 @@ def _share(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{text!r}: must be a number from 0 to 1")
 
 
-def _print_anything() -> None:
-    """Let this process and its children print what the locale's encoding lacks, as escapes."""
-    os.environ.setdefault("PYTHONIOENCODING", ":backslashreplace")
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-
-
 @shows_plainly
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the console script; returns the exit code."""
-    _print_anything()
     given = list(sys.argv[1:] if arguments is None else arguments)
     end = given.index("--") if "--" in given else len(given)
     parser = _parser()

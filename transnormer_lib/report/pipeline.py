@@ -212,6 +212,13 @@ def _snakemake(
     return snakemake(project, out / ".plan.json", "all", cores, extra, out / "snakemake.log", meanwhile)
 
 
+# All that Snakemake shares by default but its cache of sources, which would be in the user's home.
+_SHARED = (
+    *("persistence", "input-output", "sources", "storage-local-copies"),
+    *("software-deployment", "software-deployment-cache"),
+)
+
+
 def _stamps(files: Sequence[Path]) -> list[int]:
     return [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
 
@@ -233,9 +240,8 @@ def snakemake(
     command += [target, "--snakefile", str(project.root / "Snakefile"), "--directory", str(project.root)]
     command += ["--configfile", str(plan_file), "--cores", str(cores), "--keep-going"]
     command += ["--rerun-triggers", "params", "--rerun-incomplete", "--nolock"]
-    command += ["--runtime-source-cache-path", str(project.root / ".snakemake" / "sources")]  # not in the user's home
     if "--executor" not in extra:
-        command += ["--resources", "gpu=1"]  # jobs on one machine take turns
+        command += ["--shared-fs-usage", *_SHARED, "--resources", "gpu=1"]  # jobs on one machine take turns
     command += ["--quiet", "all", *extra]
     with writing(log_file.parent), log_file.open("w", encoding="utf-8") as log:
         # In its own session, so that only this process gets Ctrl-C from the terminal and passes it on once.
