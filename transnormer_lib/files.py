@@ -10,18 +10,22 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from transnormer_lib.exhausted import writing
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path, renamed to ``path`` when the block ends and removed if it raises.
 
-    The temporary name is unique, so two processes may write the same file at once; the later one wins.
+    The temporary name is unique, so two processes may write the same file at once; the later one wins. Raises
+    :class:`~transnormer_lib.exhausted.DiskFull` if there is no space.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid4().hex[:12]}")
     try:
-        yield partial
-        partial.replace(path)
+        with writing(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield partial
+            partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 

@@ -5,6 +5,7 @@ it, one YAML per notebook has values for the notebook's parameters cell.
 """
 
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -125,6 +126,13 @@ class Project:
 def find_project(start: Path | None = None) -> Project:
     """The project around ``start`` (default: the current folder), else the checkout of this package."""
     candidates = [(start or Path.cwd()).resolve()]
+    try:
+        str(candidates[0]).encode()
+    except UnicodeEncodeError:
+        named, encoding = ascii(str(candidates[0])), sys.getfilesystemencoding()
+        raise UserMistake(
+            f"folder={named}: has characters that the locale ({encoding}) lacks; set PYTHONUTF8=1"
+        ) from None
     candidates += [*candidates[0].parents, Path(__file__).resolve().parents[1]]
     for folder in candidates:
         if (folder / "notebooks").is_dir() and (folder / "params").is_dir():

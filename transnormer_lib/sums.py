@@ -6,13 +6,14 @@ files git's history shows that.
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from transnormer_lib.files import write_text
+from transnormer_lib.files import read_object, write_text
 
 FILE = "SHA256SUMS"
+FIELD = "sha256"  # of a JSON object: over its other fields
 
 
 def sha256(path: Path) -> str:
@@ -25,6 +26,23 @@ def of_values(content: Any) -> str:
     """The digest of plain values as JSON writes and reads them; the order of keys does not count."""
     read = json.loads(json.dumps(content))  # numbers as keys become text, which sorts otherwise
     return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """``content`` with the digest of its fields."""
+    fields = {name: value for name, value in content.items() if name != FIELD}
+    return fields | {FIELD: of_values(fields)}
+
+
+def is_whole(content: Mapping[str, Any]) -> bool:
+    """Whether ``content`` is what :func:`sealed` returned."""
+    return sealed(content)[FIELD] == content.get(FIELD)
+
+
+def read_sealed(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file, with its digest; None if it is missing or not what :func:`sealed` returned."""
+    found = read_object(path)
+    return found if found is not None and is_whole(found) else None
 
 
 def lines(pairs: Iterable[tuple[str, str]]) -> str:

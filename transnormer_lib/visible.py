@@ -1,9 +1,12 @@
 """Text of others on a terminal and on a page: characters that would act are shown as what they are.
 
 Control characters move the cursor, recolour the terminal or rename its window; bidirectional controls show a text in
-another order than it has. Both become ``\\u001b`` and the like, which JSON reads back.
+another order than it has. Both become ``\\u001b`` and the like, which JSON reads back. On a terminal so does what its
+encoding lacks.
 """
 
+import codecs
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +22,14 @@ _ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u202a-\u202e\u2066-\u20
 _PROGRESS = re.compile(r"\r|\n*(?:\x1b\[A)*\Z")  # how bars of progress begin, or move to their line
 
 
+def _escaped(lacking: UnicodeError) -> tuple[str, int]:
+    assert isinstance(lacking, UnicodeEncodeError)
+    return json.dumps(lacking.object[lacking.start : lacking.end])[1:-1], lacking.end
+
+
+codecs.register_error("json", _escaped)
+
+
 def visible(text: str) -> str:
     """``text`` with each acting character as ``\\uXXXX``."""
     return _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
@@ -32,7 +43,9 @@ class _Visible:
 
     def write(self, text: str) -> int:
         begin = found[0] if (found := _PROGRESS.match(text)) else ""
-        self._stream.write(begin + visible(text[len(begin) :]))
+        shown = begin + visible(text[len(begin) :])
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        self._stream.write(shown.encode(encoding, "json").decode(encoding))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:

@@ -19,7 +19,6 @@ from transnormer_lib.analysis.seeds import paired_difference
 from transnormer_lib.ledger import kept, theses
 from transnormer_lib.ledger.claims import by_id, load
 from transnormer_lib.ledger.kept import Kept
-from transnormer_lib.ledger.seals import is_whole
 from transnormer_lib.ledger.theses import Answer
 from transnormer_lib.ledger.values import rounded
 from transnormer_lib.ledger.verdicts import FAILURES, Judgement
@@ -29,6 +28,7 @@ from transnormer_lib.project import Project
 from transnormer_lib.report import findings, front, readme
 from transnormer_lib.report.terms import terms
 from transnormer_lib.show import cards
+from transnormer_lib.sums import is_whole
 
 PROJECT = Project(Path(__file__).resolve().parents[2])
 PUBLISHED = PROJECT.root / "reports" / "published"

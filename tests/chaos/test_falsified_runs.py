@@ -12,10 +12,10 @@ from report_factory import CLAIMS, MEASURED, TABLE, THEORY, executed_notebook, m
 
 from transnormer_lib.ledger.judging import judge_claims, last_run
 from transnormer_lib.ledger.measurements import MIME
-from transnormer_lib.ledger.seals import sealed
 from transnormer_lib.project import Project
 from transnormer_lib.report.index import build_report
 from transnormer_lib.report.pipeline import Job, is_current
+from transnormer_lib.sums import sealed
 
 NOTEBOOKS = sorted({claim.notebook for claim in CLAIMS})
 Edit = Callable[[dict[str, Any]], object]

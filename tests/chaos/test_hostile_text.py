@@ -206,3 +206,16 @@ def test_streams_keep_what_else_they_can(monkeypatch: pytest.MonkeyPatch) -> Non
 
     assert command() is False
     assert stream.getvalue() == "a\n"
+
+
+def test_what_the_locale_s_encoding_lacks_is_printed_as_json_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="ascii"))
+    text = "N > D², 好, 😀"
+
+    @shows_plainly
+    def command() -> None:
+        print(json.dumps(text, ensure_ascii=False), flush=True)
+
+    command()
+    assert json.loads(printed.getvalue()) == text

@@ -12,7 +12,7 @@ from transnormer_lib import sums
 from transnormer_lib.files import read_object
 from transnormer_lib.ledger.claims import Claim
 from transnormer_lib.ledger.measurements import Measurements
-from transnormer_lib.ledger.seals import displayed, sealed
+from transnormer_lib.ledger.seals import displayed
 from transnormer_lib.show.claims import bundle
 
 THEORY, TABLE, ABSENT = "01_theory", "02_table", "03_absent"
@@ -118,7 +118,7 @@ def write_record(report_dir: Path, name: str, status: str = "ok", error: str | N
     path.parent.mkdir(parents=True, exist_ok=True)
     executed = read_object((report_dir if status == "ok" else report_dir / "failed") / f"{name}.ipynb")
     fields = record_json(name, status, error) | {"displayed": displayed(executed) if executed else None} | changes
-    path.write_text(json.dumps(sealed(fields)))
+    path.write_text(json.dumps(sums.sealed(fields)))
 
 
 def write_kept(root: Path, name: str, content: Mapping[str, Any] | str, preset: str = "night") -> Path:

@@ -6,7 +6,6 @@ value. Linux only: memory is limited by ``RLIMIT_DATA``.
 
 import ctypes
 import os
-import re
 import resource
 import signal
 import statistics
@@ -22,6 +21,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
+from transnormer_lib import exhausted
 from transnormer_lib.analysis.tensor_memory import held_bytes, peak_bytes
 from transnormer_lib.checks import check_count, check_positive
 
@@ -32,8 +32,6 @@ _BUILD_SECONDS = 120.0  # to build a model; building takes milliseconds, so this
 _PATIENCE = 10.0  # allowed wall seconds per CPU second
 _POLL_SECONDS = 0.05
 _PR_SET_PDEATHSIG = 1  # of prctl, from the kernel's prctl.h
-# How PyTorch, the C++ library, NumPy and the system report that memory has run out.
-_NO_MEMORY = re.compile(r"can(no|')t allocate memory|bad_alloc|out of memory|unable to allocate", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ def timed(
 
 def out_of_memory(error: BaseException, limits: Limits) -> Round | None:
     """The round of a step that raised ``error``, if memory ran out; else None."""
-    if not (isinstance(error, MemoryError) or _NO_MEMORY.search(str(error))):
+    if not exhausted.out_of_memory(error):
         return None
     limit = f" within {limits.memory_bytes / 1e9:g} GB" if limits.memory_bytes else ""
     return Round(missing="memory", reason=f"out of memory{limit}")

@@ -284,6 +284,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("transnormer: interrupted", file=sys.stderr)
         return 130
+    except OSError as problem:  # a full disk, a folder that may not be written
+        print(f"transnormer: {' '.join(str(problem).split())}", file=sys.stderr)
+        return 1
     except ValueError as wrong:
         from transnormer_lib.data.faults import DataFault
         from transnormer_lib.project import UserMistake

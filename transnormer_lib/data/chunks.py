@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from transnormer_lib.checks import check_count
+from transnormer_lib.data.workers import spread
 
 Part = TypeVar("Part")
 _SEEDS = 1 << 32  # numpy reads a larger seed as two words, which could equal another seed and chunk
@@ -36,13 +37,7 @@ def in_chunks(
     processes = min(workers or cores(), len(sizes))
     if processes == 1:
         return (_part(make, seed, chunk, n) for chunk, n in enumerate(sizes))
-    # joblib starts clean processes (it does not fork one that runs torch's threads), needs no `if __name__` guard,
-    # works from a notebook, and reuses its processes in the next call.
-    from joblib import Parallel, delayed
-
-    parallel = Parallel(n_jobs=processes, return_as="generator", pre_dispatch="2*n_jobs")
-    parts: Iterator[Part] = parallel(delayed(_part)(make, seed, chunk, n) for chunk, n in enumerate(sizes))
-    return parts
+    return spread(_part, ((make, seed, chunk, n) for chunk, n in enumerate(sizes)), processes)
 
 
 def _part(make: Callable[[np.random.Generator, int], Part], seed: int, chunk: int, n: int) -> Part:

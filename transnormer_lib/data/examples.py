@@ -8,6 +8,7 @@ cannot be written, the examples stay in memory, and no part is made twice.
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transnormer_lib.data import cache
+from transnormer_lib.exhausted import writing
 from transnormer_lib.files import replacing, write_text
 
 START, END = 1, 2  # bits of ``Passages.marks``
@@ -211,8 +213,10 @@ def _write(folder: Path, parts: Iterator[Examples]) -> tuple[Examples, str]:
     with replacing(folder / "tokens.bin") as partial:
         for part in parts:
             try:
-                _append(partial, part.tokens)
-            except OSError:
+                with writing(folder):
+                    _append(partial, part.tokens)
+            except OSError as problem:
+                cache.tell_if_full(problem)
                 before = [_read_back(partial, part.tokens.dtype, rests)] if rests else []
                 raise _Unwritten(*before, part) from None
             rests.append(_rest(part))
@@ -232,8 +236,11 @@ def _write(folder: Path, parts: Iterator[Examples]) -> tuple[Examples, str]:
         about = {"dtype": dtype.name, "arrays": list(arrays), "digest": digest}
         write_text(folder / "content.json", json.dumps(about))
         return whole, digest
-    except OSError:
-        raise _Unwritten(_read_back(folder / "tokens.bin", dtype, rests)) from None
+    except OSError as problem:
+        cache.tell_if_full(problem)
+        back = _read_back(folder / "tokens.bin", dtype, rests)
+        shutil.rmtree(folder, ignore_errors=True)
+        raise _Unwritten(back) from None
 
 
 def _append(path: Path, tokens: NDArray[Any]) -> None:
@@ -252,13 +259,18 @@ def _in_memory(parts: Iterable[Examples]) -> tuple[Examples, str]:
 
 
 def _read(folder: Path) -> tuple[Examples, str] | None:
-    """The content of the folder; None if it is incomplete or does not match its digest."""
+    """The content of the folder; None if it is incomplete, or does not match its digest, which is said."""
+    if not (folder / "content.json").is_file():
+        return None
     try:
         about = json.loads((folder / "content.json").read_bytes())
         found = _mapped(folder, about["dtype"], about["arrays"])
-        return (found, about["digest"]) if _digest(found) == about["digest"] else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        if _digest(found) == about["digest"]:
+            return found, about["digest"]
+    except Exception:  # numpy parses the header of a damaged array as Python, which may raise anything
+        pass
+    cache.tell_damaged(folder)
+    return None
 
 
 def _mapped(folder: Path, dtype: str, names: Sequence[str]) -> Examples:

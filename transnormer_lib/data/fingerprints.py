@@ -13,7 +13,7 @@ from typing import Any
 from transnormer_lib.data import cache
 from transnormer_lib.data.faults import DataFault
 from transnormer_lib.files import write_text
-from transnormer_lib.sums import sha256
+from transnormer_lib.sums import read_sealed, sealed, sha256
 
 
 def verified(
@@ -31,23 +31,21 @@ def verified(
     stat = path.stat()
     state = {"path": str(path), "bytes": stat.st_size, "changed": stat.st_mtime_ns}
     if record and not rehash and all(record.get(name) == value for name, value in state.items()):
-        found = str(record["sha256"])
+        found = str(record["digest"])
     else:
         found = sha256(path)
-    expected, known_by = (published, "published") if published else (record.get("sha256"), "recorded at first use")
+    expected, known_by = (published, "published") if published else (record.get("digest"), "recorded at first use")
     if expected is not None and found != expected:
         accepting = "if the change is intended, run: transnormer data check --accept"
         remedy = "delete it to fetch it again" if published else accepting
         raise DataFault(f"{path}: has sha256 {found}, expected {expected} ({known_by}); {remedy}")
-    if record != (state := {**state, "sha256": found}):
+    if record != (state := sealed({**state, "digest": found})):
         with contextlib.suppress(OSError):
-            write_text(where, json.dumps(state))
+            write_text(where, json.dumps(state) + "\n")
     return found
 
 
 def _read(where: Path) -> dict[str, Any]:
-    try:
-        record = json.loads(where.read_text())
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) and isinstance(record.get("sha256"), str) else {}
+    if (record := read_sealed(where)) is None and where.is_file():
+        cache.tell_damaged(where)
+    return record or {}

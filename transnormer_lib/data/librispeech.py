@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transnormer_lib.checks import check_choice, check_count
-from transnormer_lib.data import cache, chunks, filterbanks, hub, sources
+from transnormer_lib.data import cache, chunks, filterbanks, hub, sources, workers
 from transnormer_lib.data.batches import Batch, Sampler, groups
 from transnormer_lib.data.classification_batches import EpochBatches
 from transnormer_lib.data.faults import DataFault
@@ -167,22 +167,19 @@ def _utterances(table: str) -> Utterances:
 
 def _features(located: sources.Located) -> tuple[Path, ...]:
     """A file of features for each file of recordings, made on all cores where it is not in the cache."""
-    from joblib import Parallel, delayed
     from tqdm import tqdm
 
     made = [
         cache.file_of("filterbanks", cache.key(digest, filterbanks.FEATURES, _VERSION)) for digest in located.digests
     ]
-    pairs = [pair for pair in zip(located.files, made, strict=True) if not pair[1].is_file()]
+    pairs = [pair for pair in zip(located.files, made, strict=True) if not cache.is_whole(pair[1])]
     if pairs:
-        processes = min(chunks.cores(), len(pairs))
-        done = Parallel(n_jobs=processes, return_as="generator_unordered")(delayed(_make)(*pair) for pair in pairs)
+        done = workers.spread(_make, pairs, min(chunks.cores(), len(pairs)))
         list(tqdm(done, "filterbanks", total=len(pairs), unit=" files", disable=None, leave=False))
     return tuple(made)
 
 
 def _make(recordings: Path, path: Path) -> None:
-    # The path is given, because a process that is used again has the environment of its first call.
     cache.write_once(path, partial(_write, recordings))
 
 
@@ -242,9 +239,6 @@ def _index(file: Path) -> dict[str, Any]:
 @lru_cache(maxsize=64)
 def _opened(file: Path) -> Any:
     """The file as a memory map."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    try:
-        return safe_open(file, framework="numpy")
-    except SafetensorError as problem:
-        raise DataFault(f"{file}: is damaged ({problem}); delete it to make it again") from None
+    return safe_open(file, framework="numpy")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from transnormer_lib import sums
 from transnormer_lib.data import cache, chunks
 from transnormer_lib.data.faults import DataFault
 from transnormer_lib.data.text import SplitCounts
@@ -61,7 +62,7 @@ def token_file(
     ``name`` makes the file's name readable; ``digest`` (see :func:`cache.key`) identifies text and vocabulary.
     ``batches`` returns the lines, from the first one, at each call. ``encode`` gives the ids of one batch of lines, in
     several threads at once. ``total`` is the number of lines, for the progress bar. Raises DataFault if the text has no
-    token, OSError if the cache cannot be written.
+    token, OSError if the cache cannot be written, DiskFull if it has no space.
     """
     from filelock import FileLock
 
@@ -75,7 +76,8 @@ def token_file(
         for left in path.parent.glob(f".{path.name}.*"):
             left.unlink(missing_ok=True)  # from a killed process: a live one would hold the lock
         tally = _write(path, name, batches, encode, total)
-        write_text(_sidecar(path), json.dumps(asdict(tally)))
+        about = sums.sealed({"tally": asdict(tally), "tokens": sums.sha256(path)})
+        write_text(_sidecar(path), json.dumps(about) + "\n")
     done = _open(path)
     assert done is not None
     return done
@@ -124,31 +126,31 @@ def _write(
         size = pc.sum(pc.binary_length(lines)).as_py() or 0
         return tokens, (titles, int(counts.sum()), size, len(lines))
 
-    sums = np.zeros(4, np.int64)
+    counted = np.zeros(4, np.int64)
     written = 0
     with replacing(path) as partial, partial.open("wb") as file:
         done = in_order(work, map(whole_lines, batches()))
         for tokens, counts in bar(done, name, total, lambda part: part[1][3]):
             file.write(memoryview(tokens).cast("B"))
             written += tokens.size
-            sums += counts
+            counted += counts
         if not written:
             raise DataFault(f"{name}: has no text, expected at least one line")
         file.flush()
         os.fsync(file.fileno())
-    documents, words, size, lines = sums.tolist()
+    documents, words, size, lines = counted.tolist()
     return Tally(documents, words, size, written, lines)
 
 
 def _open(path: Path) -> tuple[Tokens, Tally] | None:
-    """The file if it is complete: the sidecar is written last and states the number of tokens."""
-    try:
-        tally = Tally(**json.loads(_sidecar(path).read_text()))
-        if path.stat().st_size != 4 * tally.tokens:
-            return None
-        return np.asarray(np.memmap(path, np.int32, mode="r")), tally
-    except (OSError, ValueError, TypeError):
+    """The file if it is whole: the sidecar is written last, with the digest. What is damaged is named."""
+    if not (path.is_file() and _sidecar(path).is_file()):
         return None
+    about = sums.read_sealed(_sidecar(path))
+    if about is None or sums.sha256(path) != about["tokens"]:
+        cache.tell_damaged(path)
+        return None
+    return np.asarray(np.memmap(path, np.int32, mode="r")), Tally(**about["tally"])
 
 
 def _sidecar(path: Path) -> Path:

@@ -61,7 +61,7 @@ def last_run(report_dir: Path, notebook: str) -> Run:
     record = read_object(path)
     if record is None or not {"status", "error", "provenance", "preset", "notebook"} <= record.keys():
         return Run(notebook, "failed", "its record cannot be read", None)
-    if not seals.is_whole(record):
+    if not sums.is_whole(record):
         return Run(notebook, "failed", "its record is not what its run left; run the notebook again", None)
     if (record["preset"], record["notebook"]) != (report_dir.name, notebook):
         of = f"{record['notebook']} at preset {record['preset']!r}"

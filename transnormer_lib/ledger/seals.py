@@ -1,26 +1,13 @@
-"""What shows that a record or an executed notebook was edited by hand: digests over their content.
+"""What shows that an executed notebook was edited by hand: a digest over what its cells displayed.
 
-A record holds the digest of its own fields and of what its notebook's cells displayed. A person who edits notebook,
-record and digests is not stopped; the commit of the record and a new run show that.
+A record holds it, and the digest of its own fields. A person who edits notebook, record and digests is not stopped; the
+commit of the record and a new run show that.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from transnormer_lib.sums import of_values
-
-FIELD = "sha256"  # of a record: over its other fields
-
-
-def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """``content`` with the digest of its fields."""
-    fields = {name: value for name, value in content.items() if name != FIELD}
-    return fields | {FIELD: of_values(fields)}
-
-
-def is_whole(content: Mapping[str, Any]) -> bool:
-    """Whether ``content`` is what :func:`sealed` returned."""
-    return sealed(content)[FIELD] == content.get(FIELD)
 
 
 def displayed(notebook: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ _DISTRIBUTION = "transnormer-companion"
 
 def _run(*command: str) -> str | None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
@@ -55,7 +55,9 @@ def device() -> str:
         return ", ".join(sorted(set(names.splitlines())))
     name = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists() and (match := re.search(r"model name\s*:\s*(.+)", cpuinfo.read_text())):
+    if cpuinfo.exists() and (
+        match := re.search(r"model name\s*:\s*(.+)", cpuinfo.read_text(encoding="utf-8", errors="replace"))
+    ):
         name = match.group(1).strip()
     return f"{name}, {os.cpu_count()} cores"
 

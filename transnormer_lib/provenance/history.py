@@ -50,7 +50,12 @@ def _blobs(folder: Path, commit: str) -> frozenset[str] | None:
 def _git(folder: Path, *command: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *command], capture_output=True, text=True, timeout=20, check=True
+            ["git", "-C", str(folder), *command],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=20,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None

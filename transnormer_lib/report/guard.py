@@ -18,6 +18,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from transnormer_lib.exhausted import DiskFull, writing
+from transnormer_lib.ledger.judging import executed_notebook
 from transnormer_lib.ledger.seals import displayed
 from transnormer_lib.ledger.verdicts import ON_REAL_DATA
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake, find_project
@@ -93,6 +95,11 @@ def _found_provenance(notebook: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _literal(path: Path) -> str:
+    """The path for papermill, which formats paths with the parameters."""
+    return str(path).replace("{", "{{").replace("}", "}}")
+
+
 def _execute(project: Project, notebook: str, parameters: dict[str, Any], partial: Path, minutes: float) -> None:
     import logging
 
@@ -110,24 +117,27 @@ def _execute(project: Project, notebook: str, parameters: dict[str, Any], partia
     before = signal.signal(signal.SIGALRM, on_alarm)
     signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
     try:
-        papermill.execute_notebook(
-            project.notebook_path(notebook),
-            partial,
-            parameters=parameters,
-            kernel_name="python3",
-            kernel_manager_class=ThisInterpreterKernel,
-            cwd=str(project.root),
-            progress_bar=False,
-            coalesce_streams=True,
-            start_timeout=300,  # long: on a busy machine kernels start slowly
-            iopub_timeout=60,
-        )
+        with writing(partial.parent):
+            papermill.execute_notebook(
+                _literal(project.notebook_path(notebook)),
+                _literal(partial),
+                parameters=parameters,
+                kernel_name="python3",
+                kernel_manager_class=ThisInterpreterKernel,
+                cwd=str(project.root),
+                progress_bar=False,
+                coalesce_streams=True,
+                start_timeout=300,  # long: on a busy machine kernels start slowly
+                iopub_timeout=60,
+            )
     except PapermillExecutionError:
         pass  # check_executed finds the error in the partial notebook
     except DeadKernelError:
         raise NotebookFailed(_DEAD) from None
     except TimeLimit:
         raise NotebookFailed(f"stopped after {minutes:g} minutes, the preset's limit for one notebook") from None
+    except DiskFull:
+        raise
     except Exception:
         # If the kernel died between two cells, the next request to it fails with any kind of error.
         if (process := ThisInterpreterKernel.process) is not None and process.poll() is not None:
@@ -137,14 +147,6 @@ def _execute(project: Project, notebook: str, parameters: dict[str, Any], partia
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         reap_kernel()
-
-
-def _read(partial: Path) -> dict[str, Any] | None:
-    """The executed copy as far as papermill saved it; None if it is missing or incomplete."""
-    try:
-        return json.loads(partial.read_text())
-    except (OSError, ValueError):
-        return None
 
 
 def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str, Any]:
@@ -170,7 +172,7 @@ def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str,
         outcome.digest = digest(project, notebook, outcome.parameters)
         differing = notebook_parameters.changed(project, notebook, outcome.parameters)
         _execute(project, notebook, differing, partial, preset.minutes_per_notebook)
-        check_executed(json.loads(partial.read_text()))
+        check_executed(json.loads(partial.read_text(encoding="utf-8")))
         outcome.status = "ok"
     except UserMistake as problem:
         outcome.error, outcome.mistake = str(problem), True
@@ -178,7 +180,7 @@ def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str,
         # Scales without real data need no download, so there missing data are a failure.
         outcome.status = "no data" if preset.scale in ON_REAL_DATA else "failed"
         outcome.error = str(problem)
-    except NotebookFailed as problem:
+    except (NotebookFailed, DiskFull) as problem:
         outcome.error = str(problem)
     except KeyboardInterrupt:
         outcome.status, outcome.error = "interrupted", "interrupted before its end"
@@ -187,7 +189,7 @@ def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str,
     with undisturbed():
         outcome.wall_seconds = time.perf_counter() - clock
         outcome.peak_memory_bytes = peak_memory_bytes(children=True)
-        executed = _read(partial)
+        executed = executed_notebook(partial)
         if executed:
             outcome.shown, outcome.displayed = _found_provenance(executed), displayed(executed)
         _publish(project.report_dir(preset_name), outcome, partial, readable=executed is not None)
@@ -236,6 +238,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:  # before there was anything to record
         return INTERRUPTED
+    except OSError as problem:  # the record cannot be written
+        print(f"{options.notebook}: {one_line(str(problem))}", file=sys.stderr)
+        return 1
     seconds = record["provenance"]["wall_seconds"]
     status = record["status"]
     print(f"  {notebook}: {'done' if status == 'ok' else status}, {seconds:.0f} s", flush=True)

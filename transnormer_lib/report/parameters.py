@@ -97,7 +97,7 @@ def declared(project: Project, notebook: str) -> list[Parameter]:
 
     path = project.notebook_path(notebook)
     try:
-        cells = json.loads(path.read_text())["cells"]
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     except (ValueError, KeyError) as error:
         raise UserMistake(f"{notebook}: not a notebook: {error}") from None
     source = parameters_cell(cells, notebook)["source"]

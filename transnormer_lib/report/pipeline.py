@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
 
+from transnormer_lib.exhausted import DiskFull, is_full, writing
 from transnormer_lib.ledger.judging import last_run
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake
 from transnormer_lib.report.records import Outcome, read_record, record_path, write_json, write_record
@@ -172,6 +173,8 @@ def run(
             # The job ended before the guard could write a record.
             lost = Outcome(preset, job.notebook, started, provenance(), digest=job.digest)
             lost.error = f"its job was lost; see {out.relative_to(project.root)}/snakemake.log"
+            if is_full(out):
+                lost.error = str(DiskFull(out))
             if code == INTERRUPTED:
                 lost.status, lost.error = "interrupted", "interrupted before it started"
             write_record(project, lost)
@@ -209,6 +212,13 @@ def _snakemake(
     return snakemake(project, out / ".plan.json", "all", cores, extra, out / "snakemake.log", meanwhile)
 
 
+# All that Snakemake shares by default but its cache of sources, which would be in the user's home.
+_SHARED = (
+    *("persistence", "input-output", "sources", "storage-local-copies"),
+    *("software-deployment", "software-deployment-cache"),
+)
+
+
 def _stamps(files: Sequence[Path]) -> list[int]:
     return [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
 
@@ -231,15 +241,17 @@ def snakemake(
     command += ["--configfile", str(plan_file), "--cores", str(cores), "--keep-going"]
     command += ["--rerun-triggers", "params", "--rerun-incomplete", "--nolock"]
     if "--executor" not in extra:
-        command += ["--resources", "gpu=1"]  # jobs on one machine take turns
+        command += ["--shared-fs-usage", *_SHARED, "--resources", "gpu=1"]  # jobs on one machine take turns
     command += ["--quiet", "all", *extra]
-    with log_file.open("w") as log:
+    with writing(log_file.parent), log_file.open("w", encoding="utf-8") as log:
         # In its own session, so that only this process gets Ctrl-C from the terminal and passes it on once.
         process = subprocess.Popen(command, stderr=log, start_new_session=True)
         try:
             while True:
                 with suppress(subprocess.TimeoutExpired):
-                    return process.wait(timeout=_LOOK_SECONDS)
+                    code = process.wait(timeout=_LOOK_SECONDS)
+                    _stop(process)  # its jobs, if it was killed
+                    return code
                 with suppress(Exception):  # all is published again at the end, which says what is wrong
                     meanwhile()
         except KeyboardInterrupt:

@@ -162,7 +162,7 @@ class StoredRuns:
 
         sources = {run.data.source for run in config.chain()}
         for folder in self._folders.get(config.name, ()):
-            record: dict[str, Any] = json.loads((folder / "record.json").read_text())
+            record: dict[str, Any] = json.loads((folder / "record.json").read_text(encoding="utf-8"))
             if sources <= set(record["data"]) and folder.name == run_id(config, record["data"]):
                 return folder, record
         return None

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from transnormer_lib.files import read_object, write_text
-from transnormer_lib.ledger.seals import sealed
 from transnormer_lib.project import Project
+from transnormer_lib.sums import sealed
 
 # "no data": stopped at real data that this machine does not have
 Status = Literal["ok", "failed", "interrupted", "no data"]

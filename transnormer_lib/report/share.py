@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from transnormer_lib.exhausted import out_of_memory
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake, find_project
 from transnormer_lib.report.progress import say
 from transnormer_lib.report.signals import end_with, on_ending
@@ -67,6 +68,10 @@ def _made(store: "RunStore", config: "RunConfig", tracker: str | None) -> tuple[
         return "not made", " ".join(str(mistake).split()), 2
     except (DataFault, RunFailed) as problem:
         return "not made", f"{type(problem).__name__}: {' '.join(str(problem).split())}", 1
+    except (MemoryError, RuntimeError) as problem:
+        if not out_of_memory(problem):
+            raise
+        return "not made", "out of memory", 1
     if record["status"] == "outside-band":
         return "outside-band", explain(record["outside"]), 1
     if record["status"] == "diverged":

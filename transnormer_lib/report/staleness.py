@@ -49,7 +49,7 @@ def digest(project: Project, notebook: str, parameters: dict[str, Any]) -> str:
 
     Raises :class:`UserMistake` for a code cell that is not Python.
     """
-    cells = code_cells(json.loads(project.notebook_path(notebook).read_text()))
+    cells = code_cells(json.loads(project.notebook_path(notebook).read_text(encoding="utf-8")))
     start: set[str] = set()
     for number, cell in enumerate(cells, start=1):
         try:

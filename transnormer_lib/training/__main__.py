@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transnormer_lib.exhausted import out_of_memory
 from transnormer_lib.files import read_yaml
 from transnormer_lib.strict import from_plain
 from transnormer_lib.training.config import DECODED, DataConfig, RunConfig, RunRefused
@@ -113,6 +114,11 @@ def _train(options: argparse.Namespace) -> int:
         return 1
     except (RunFailed, OSError) as problem:
         _say(f"{type(problem).__name__}: {problem}")
+        return 1
+    except (MemoryError, RuntimeError) as problem:
+        if not out_of_memory(problem):
+            raise
+        _say("out of memory; with more of it the same command goes on from the last checkpoint")
         return 1
     status = run.record["status"]
     if status == "outside-band":

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from transnormer_lib import sums
+from transnormer_lib.exhausted import writing
 from transnormer_lib.training.config import RunRefused
 
 _HISTORY = "history.pt"
@@ -59,6 +60,22 @@ class Checkpoints:
             return
         name = f"step-{step:010d}-of-{accelerator.num_processes}"
         partial = self.folder / ".writing"
+        try:
+            with writing(self.folder):
+                self._write(accelerator, partial, history, self.folder / name)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        if accelerator.is_main_process:
+            for old in self.folder.glob(f"step-*-of-{accelerator.num_processes}"):
+                if old.name != name:
+                    shutil.rmtree(old, ignore_errors=True)
+        accelerator.wait_for_everyone()
+        self._step = step
+        self._last = time.monotonic()
+
+    @staticmethod
+    def _write(accelerator: Any, partial: Path, history: dict[str, Any], whole: Path) -> None:
         if accelerator.is_main_process:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
@@ -69,13 +86,7 @@ class Checkpoints:
         if accelerator.is_main_process:
             sums.seal(partial)
             _flush(partial)
-            partial.rename(self.folder / name)
-            for old in self.folder.glob(f"step-*-of-{accelerator.num_processes}"):
-                if old.name != name:
-                    shutil.rmtree(old, ignore_errors=True)
-        accelerator.wait_for_everyone()
-        self._step = step
-        self._last = time.monotonic()
+            partial.rename(whole)
 
     def read(self, accelerator: Any) -> dict[str, Any] | None:
         """Load the newest checkpoint into what ``accelerator`` prepared; returns its history, None without one."""

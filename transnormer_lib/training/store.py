@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from transnormer_lib.exhausted import writing
 from transnormer_lib.project import UserMistake
 from transnormer_lib.training import bands, numbers
 from transnormer_lib.training.conditions import run_conditions
@@ -116,7 +117,8 @@ class RunStore:
         """The stored run of this config. If there is none, it is trained, or resumed from its last checkpoint. The run
         that it starts from is trained first. Without ``weights`` a run whose record alone was carried over will do.
 
-        Raises :class:`RunFailed` if that run did not finish. A run that stops outside a band is returned with a record
+        Raises :class:`RunFailed` if that run did not finish, ``DiskFull`` if the store has no space left; with space
+        the next attempt resumes. A run that stops outside a band is returned with a record
         and no model. A stored run outside a band of ``config`` is returned, with a line on standard error.
 
         A notebook says once, on standard error and so on its page, what broke in a run that diverged, when and where.
@@ -271,8 +273,13 @@ class RunStore:
         if main:
             complete = partial / "complete"
             shutil.rmtree(complete, ignore_errors=True)
-            complete.mkdir(parents=True)
-            write_run(config, record, trained.model, trained.gradients, complete)
+            try:
+                with writing(self.root):
+                    complete.mkdir(parents=True)
+                    write_run(config, record, trained.model, trained.gradients, complete)
+            except BaseException:
+                shutil.rmtree(complete, ignore_errors=True)
+                raise
             whole, aside = self.find(config) is not None, self.root / f".damaged-{path.name}"
             if path.exists():
                 shutil.rmtree(aside, ignore_errors=True)

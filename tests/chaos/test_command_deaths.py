@@ -1,0 +1,89 @@
+"""`transnormer train` and its processes die at any point; two reports of one project run at once."""
+
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chaos_trials import Tried, trials
+from command_deaths import Command, half_written, make_project, results, strike
+from project_factory import STUDY
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc"),
+]
+TRAIN = ("train", "--only", "03", "--jobs", "2")
+# The trials of ``make chaos``; the others try one of each.
+CASES = {
+    ("transnormer", "SIGKILL"): 6, ("transnormer", "SIGTERM"): 4, ("transnormer", "SIGINT"): 4, ("share", "SIGKILL"): 4,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, dict[str, Any]]:
+    """Seconds and results of a training that nothing disturbed."""
+    project = make_project(tmp_path_factory.mktemp("undisturbed"))
+    began = time.monotonic()
+    assert Command(project, TRAIN).run() == (0, "")
+    return time.monotonic() - began, results(project)
+
+
+@pytest.mark.parametrize(("victim", "name"), CASES, ids=map("-".join, CASES))
+def test_the_next_training_ends_as_if_nothing_had_been(
+    victim: str, name: str, undisturbed: tuple[float, dict[str, Any]], tmp_path: Path, tried: Tried
+) -> None:
+    seconds, expected = undisturbed
+    draw = random.Random(f"{victim} {name}")
+    hit = 0
+    for number in range(trials(1, CASES[victim, name])):
+        project = make_project(tmp_path / str(number))
+        command = Command(project, TRAIN)
+        command.begin()
+        hit += strike(command, victim, signal.Signals[name], draw, seconds)
+        _, error = command.end()
+        assert command.left_behind() == []
+        assert "Traceback" not in error
+        assert half_written(project) == []
+        again = Command(project, TRAIN)
+        assert again.run() == (0, "")
+        assert results(project) == expected
+        assert again.left_behind() == []
+        tried(f"transnormer train: {name} of {victim}")
+    assert hit
+
+
+def test_of_two_reports_of_a_preset_at_once_one_is_refused_and_the_other_whole(tmp_path: Path, tried: Tried) -> None:
+    alone, both = make_project(tmp_path / "alone"), make_project(tmp_path / "both")
+    assert Command(alone).run() == (0, "")
+    for _ in range(trials(1, 3)):
+        shutil.rmtree(both.root / "reports", ignore_errors=True)
+        commands = [Command(both), Command(both)]
+        for command in commands:
+            command.begin()
+        ended = sorted(command.end() for command in commands)
+        assert ended == [(0, ""), (2, "transnormer: preset='quick': another report of it is running\n")]
+        assert results(both) == results(alone)
+        assert half_written(both) == []
+        tried("two reports of one preset at once")
+
+
+def test_reports_of_two_presets_at_once_share_the_store_and_are_both_whole(tmp_path: Path, tried: Tried) -> None:
+    alone, both = make_project(tmp_path / "alone"), make_project(tmp_path / "both")
+    shutil.copytree(both.root / "params" / "quick", both.root / "params" / "other")
+    assert Command(alone).run() == (0, "")
+    for _ in range(trials(1, 3)):
+        for folder in ("reports", "runs"):
+            shutil.rmtree(both.root / folder, ignore_errors=True)
+        commands = [Command(both), Command(both, ("report", "--cores", "2", "--preset", "other"))]
+        for command in commands:
+            command.begin()
+        assert [command.end() for command in commands] == [(0, ""), (0, "")]
+        assert results(both) == results(alone)
+        claims = [(both.report_dir(name) / "claims.json").read_bytes() for name in ("quick", "other")]
+        assert claims[0] == claims[1]
+        assert (both.report_dir("other") / f"{STUDY}.html").exists()
+        tried("reports of two presets at once")

@@ -1,0 +1,258 @@
+"""Every kind of stored file, cut short or with one bit flipped: noticed and named in one line, never read unnoticed."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from chaos_trials import Tried, trials
+from command_deaths import UNREADABLE
+from report_factory import CLAIMS, THEORY, make_report
+from training_cases import config
+
+from transnormer_lib import cli, sums
+from transnormer_lib.data import cache, examples, fingerprints, token_files
+from transnormer_lib.data.faults import DataFault
+from transnormer_lib.ledger.judging import last_run, measurements
+from transnormer_lib.project import Project
+from transnormer_lib.report.index import build_report
+from transnormer_lib.training import checkpoints, trainer
+from transnormer_lib.training.store import RunStore
+from transnormer_lib.training.stored_run import Run
+
+SEEDS = range(4)
+
+
+def damaged(content: bytes, draw: random.Random) -> bytes:
+    """Cut short, or with one bit flipped."""
+    if draw.random() < 0.3:
+        return content[: draw.randrange(len(content))]
+    place = draw.randrange(len(content))
+    return content[:place] + bytes([content[place] ^ (1 << draw.randrange(8))]) + content[place + 1 :]
+
+
+def damages(path: Path, seed: int, count: int) -> Iterator[None]:
+    """Damages a file again and again, and mends it in between."""
+    content, draw = path.read_bytes(), random.Random(f"{path.name} {seed}")
+    try:
+        for _ in range(count):
+            path.write_bytes(damaged(content, draw))
+            yield
+            path.write_bytes(content)
+    finally:
+        path.write_bytes(content)
+
+
+def copy(tmp_path: Path, source: Path) -> Path:
+    return Path(shutil.copytree(source, tmp_path / source.name))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return RunStore(tmp_path_factory.mktemp("store")).get(config(steps=2, gradients="norms"))
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "record.json", "config.json", "gradients.safetensors", "SHA256SUMS"]
+)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_damaged_run_counts_as_missing_and_is_named(
+    name: str, seed: int, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], tried: Tried
+) -> None:
+    count = trials(2, 25)
+    path = copy(tmp_path, run.path) / name
+    whole = path.read_bytes()
+    for _ in damages(path, seed, count):
+        found = RunStore(tmp_path).find(run.config)
+        if found is not None:  # the line breaks of SHA256SUMS may be others
+            assert name == "SHA256SUMS"
+            assert path.read_text(errors="replace").split() == whole.decode().split()
+            assert found.record == run.record
+            continue
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"run {run.path.name}: ")
+        assert line.endswith("; it counts as missing and is made again")
+    tried(f"damaged {name} of a run", count)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store = RunStore(tmp_path_factory.mktemp("partial"), checkpoint_seconds=0.0)
+
+    def stop(self: Any) -> None:
+        raise InterruptedError
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(trainer._Training, "result", stop)
+        with pytest.raises(InterruptedError):
+            store.get(config(steps=2))
+    (found,) = (store._partial(config(steps=2)) / "checkpoints").iterdir()
+    return found
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_damaged_checkpoint_is_noticed(seed: int, checkpoint: Path, tmp_path: Path, tried: Tried) -> None:
+    count = trials(2, 10)
+    folder = copy(tmp_path, checkpoint)
+    for path in sorted(folder.iterdir()):
+        whole = path.read_bytes()
+        for _ in damages(path, seed, count):
+            if not checkpoints._damage(folder):
+                assert path.name == sums.FILE
+                assert path.read_text(errors="replace").split() == whole.decode().split()
+        tried("damaged file of a checkpoint", count)
+    assert checkpoints._damage(folder) == ""
+
+
+def _tokens() -> object:
+    lines = [f"line {number}" for number in range(50)]
+
+    def encode(part: "pa.Array") -> Any:
+        return np.frombuffer("".join(part.to_pylist()).encode(), np.uint8).astype(np.int32)
+
+    tokens, tally = token_files.token_file("numbers", "1", lambda: [pa.array(lines)], encode)
+    return tokens.tolist(), tally
+
+
+def _examples() -> object:
+    made = [examples.from_sequences([np.arange(n % 7 + 1) for n in range(40)], range(40), 300)]
+    found, digest = examples.stored("numbers", "1", lambda: made)
+    return found.tokens.tolist(), found.labels.tolist(), digest
+
+
+def _features() -> object:
+    path = cache.file_of("features", "1")
+    cache.write_once(path, lambda partial: partial.write_bytes(bytes(range(256)) * 4))
+    return path.read_bytes()
+
+
+def _value() -> object:
+    return cache.cached("value", "1", lambda: bytes(range(256)) * 4)
+
+
+WRITERS: dict[str, tuple[Callable[[], object], str]] = {
+    "a token file": (_tokens, "tokens/*.int32"),
+    "the counts of a token file": (_tokens, "tokens/*.json"),
+    "the tokens of examples": (_examples, "examples/*/tokens.bin"),
+    "the labels of examples": (_examples, "examples/*/labels.npy"),
+    "the digest of examples": (_examples, "examples/*/content.json"),
+    "features": (_features, "features-1"),
+    "the digest of features": (_features, "features-1.sha256"),
+    "a value": (_value, "value-1"),
+}
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_what_is_damaged_in_the_cache_is_made_again_and_named(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tried: Tried
+) -> None:
+    monkeypatch.setenv("TRANSNORMER_CACHE", str(tmp_path))
+    read, pattern = WRITERS[kind]
+    expected, count = read(), trials(5, 100)
+    (path,) = tmp_path.glob(pattern)
+    whole = path.read_bytes()
+    for number, _ in enumerate(damages(path, 0, count)):
+        monkeypatch.setattr(cache, "_told", set())
+        broken = path.read_bytes()
+        assert read() == expected
+        told = capsys.readouterr().err
+        if path.read_bytes() == broken:  # it means the same: only space or a field's order in the JSON differs
+            assert path.suffix == ".json"
+            assert json.loads(broken) == json.loads(whole)
+        else:
+            assert told.endswith(": is damaged, or of an older version, and is made again\n"), f"trial {number}"
+            assert told.count("\n") == 1
+            assert path.read_bytes() == whole
+    tried(f"damaged in the cache: {kind}", count)
+
+
+def test_a_damaged_parquet_file_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tried: Tried
+) -> None:
+    monkeypatch.setenv("TRANSNORMER_CACHE", str(tmp_path / "cache"))
+    path, count = tmp_path / "train.parquet", trials(5, 100)
+    pq.write_table(pa.table({"text": [f"a text {number}" for number in range(200)]}), path)
+    digest = fingerprints.verified(path)
+    for _ in damages(path, 0, count):
+        with pytest.raises(DataFault, match=r"train\.parquet: has sha256 .* \(recorded at first use\)"):
+            fingerprints.verified(path)
+    assert fingerprints.verified(path) == digest
+    tried("damaged Parquet file", count)
+
+
+def test_a_damaged_fingerprint_never_stands_for_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tried: Tried
+) -> None:
+    monkeypatch.setenv("TRANSNORMER_CACHE", str(tmp_path / "cache"))
+    path, count = tmp_path / "data.bin", trials(5, 100)
+    path.write_bytes(bytes(1000))
+    digest = fingerprints.verified(path)
+    (record,) = (tmp_path / "cache" / "fingerprints").iterdir()
+    whole = json.loads(record.read_text())
+    for _ in damages(record, 0, count):
+        monkeypatch.setattr(cache, "_told", set())
+        broken = record.read_bytes()
+        assert fingerprints.verified(path) == digest
+        told = capsys.readouterr().err
+        assert (
+            told == f"{record}: is damaged, or of an older version, and is made again\n" or json.loads(broken) == whole
+        )
+    tried("damaged fingerprint", count)
+
+
+@pytest.fixture
+def report_dir(tmp_path: Path) -> Path:
+    made = make_report(tmp_path)
+    build_report(tmp_path, "quick", CLAIMS)
+    return made
+
+
+@pytest.mark.parametrize("name", [f"{THEORY}.ipynb", f"records/{THEORY}.json"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_damaged_notebook_or_record_is_named_and_never_judged(
+    name: str, seed: int, report_dir: Path, tried: Tried
+) -> None:
+    def content() -> object:
+        run = last_run(report_dir, THEORY)
+        if run.executed is None:
+            assert UNREADABLE.match(run.error or ""), run.error
+            return None
+        cells = [c for c in json.loads(run.executed.read_text())["cells"] if c["cell_type"] == "code"]
+        return run.record, measurements(run.executed), [(c["source"], c["outputs"]) for c in cells]
+
+    expected, count = content(), trials(5, 25)
+    assert expected
+    for _ in damages(report_dir / name, seed, count):
+        # What is not noticed changes nothing that a page takes from the executed notebook, or only space.
+        assert content() in (expected, None)
+    tried("damaged notebook or record of a report", count)
+
+
+@pytest.mark.parametrize("name", ["claims.json", "SHA256SUMS"])
+def test_damaged_claims_are_refused_by_name_and_written_again(
+    name: str, report_dir: Path, capsys: pytest.CaptureFixture[str], tried: Tried
+) -> None:
+    root, count = report_dir.parents[1], trials(5, 100)
+    whole = (report_dir / "claims.json").read_bytes()
+    for _ in damages(report_dir / name, 0, count):
+        code = cli.main(["claims", "--root", str(root)])
+        told = capsys.readouterr().err
+        if code == 0:  # damage to the line of another file
+            assert name == "SHA256SUMS"
+            assert told == ""
+            continue
+        assert code == 2
+        (line,) = told.splitlines()
+        assert line.startswith("transnormer: reports/quick: ")
+        assert line.endswith("; write it again: transnormer report --preset quick")
+    (report_dir / "claims.json").write_bytes(whole[:-5])
+    build_report(root, "quick", CLAIMS)
+    assert (report_dir / "claims.json").read_bytes() == whole
+    assert Project(root).report_dir("quick") == report_dir
+    tried("damaged claims.json", count)
