@@ -160,7 +160,7 @@ sbom: $(STAMP) $(SUPPLY)/.installed
 	@echo "sbom: sbom.json"
 
 lock: $(SUPPLY)/.installed
-	@echo 'setuptools>=77' | $(SUPPLY)/bin/uv pip compile --quiet pyproject.toml - --extra dev --universal --python-version 3.11.5 \
+	@echo 'setuptools>=77' | $(SUPPLY)/bin/uv pip compile --quiet pyproject.toml - --extra dev --universal --python-version 3.11 \
 		--generate-hashes --no-annotate --no-header --constraint constraints.txt --output-file requirements.lock
 
 $(SUPPLY)/.installed: $(STAMP)
