@@ -25,7 +25,7 @@ from transnormer_lib.ledger.verdicts import FAILURES, Judgement
 from transnormer_lib.papers import discrepancies
 from transnormer_lib.papers.catalogue import papers
 from transnormer_lib.project import Project
-from transnormer_lib.report import findings, front, readme
+from transnormer_lib.report import findings, front, index, readme
 from transnormer_lib.report.terms import terms
 from transnormer_lib.show import cards
 from transnormer_lib.sums import is_whole
@@ -106,6 +106,8 @@ def _sources() -> set[str]:
     told += [text for term in terms() for text in texts(term.model_dump())]
     told += [text for entry in ENTRIES.values() for text in _row(entry)]
     told += [f"{record(notebook)['provenance']['wall_seconds']:.0f}" for notebook in PROJECT.notebooks]
+    records = [record(notebook) for notebook in PROJECT.notebooks]
+    told += texts(index.run_facts(records, len(records)))
     told += _counts()
     return {number for text in told for number in numbers(text)}
 

@@ -209,7 +209,7 @@ def _write_index(
         counts=found,
         always=_ALWAYS,
         decided=sum(found.values()) - found["not run"] - found["undecided"],
-        run_facts=_run_facts(records, len(notebooks)),
+        run_facts=run_facts(records, len(notebooks)),
         failed=_by_weight([row for row in rows if row["verdict"] in FAILURES], answers),
         shown_failures=_SHOWN_FAILURES,
         total=len(rows),
@@ -273,7 +273,8 @@ def _notebook_item(
     }
 
 
-def _run_facts(records: Sequence[Mapping[str, Any]], notebooks: int) -> list[tuple[str, str]]:
+def run_facts(records: Sequence[Mapping[str, Any]], notebooks: int) -> list[tuple[str, str]]:
+    """What the front page says of the records of ``notebooks`` notebooks: how many ran, how long, when."""
     provenances: list[Mapping[str, Any]] = [record.get("provenance") or {} for record in records]
     seconds = [p["wall_seconds"] for p in provenances if isinstance(p.get("wall_seconds"), int | float)]
     memory = [p["peak_memory_bytes"] for p in provenances if isinstance(p.get("peak_memory_bytes"), int | float)]
