@@ -25,9 +25,10 @@ Row = tuple[str, str, Any, Any, Any]
 def drawn(fig: "Figure") -> str:
     """The lines, points, bars, intervals, bands and pictures of ``fig`` as CSV.
 
-    One line a point: the panel by its title, or by its vertical axis, the series by its label, the place, and, of a
-    picture, the value there, by column and row. Where an axis has words at its ticks, the place is the word. A band is
-    its outline. Empty where nothing is drawn in the panels' own units.
+    One line a point: the panel by its title, or by its vertical axis, the series by its label, and the place. Where an
+    axis has words at its ticks, the place is the word. A band is its outline. A picture has one line a row, with the
+    values of all its columns, apart by spaces; where its columns have words, one line a value. Empty where nothing is
+    drawn in the panels' own units.
     """
     panels = [ax for ax in fig.axes if not hasattr(ax, "_colorbar")]  # a colour bar is a legend, not data
     rows = [row for number, ax in enumerate(panels, 1) for row in _named(ax, _of_panel(ax, _name(ax, number)))]
@@ -86,7 +87,7 @@ def _of_panel(ax: "Axes", panel: str) -> Iterator[Row]:
     for collection in ax.collections:
         yield from _of_collection(ax, panel, collection)
     for image in ax.images:
-        yield from _of_grid(panel, _label(image), np.ma.filled(np.ma.asarray(image.get_array(), dtype=float), np.nan))
+        yield from _of_grid(ax, panel, _label(image), np.ma.filled(np.ma.asarray(image.get_array(), dtype=float), np.nan))
 
 
 def _of_collection(ax: "Axes", panel: str, collection: Any) -> Iterator[Row]:
@@ -97,7 +98,7 @@ def _of_collection(ax: "Axes", panel: str, collection: Any) -> Iterator[Row]:
     elif hasattr(collection, "get_coordinates"):  # a heat map
         values: Any = np.ma.filled(np.ma.asarray(collection.get_array(), dtype=float), np.nan)
         rows, columns = (size - 1 for size in collection.get_coordinates().shape[:2])
-        yield from _of_grid(panel, label, values.reshape(rows, columns))
+        yield from _of_grid(ax, panel, label, values.reshape(rows, columns))
     elif isinstance(collection, PolyCollection):  # a band between two curves
         for path in collection.get_paths():
             yield from ((panel, label, x, y, "") for x, y in np.asarray(path.vertices))
@@ -105,10 +106,15 @@ def _of_collection(ax: "Axes", panel: str, collection: Any) -> Iterator[Row]:
         yield from ((panel, label, x, y, "") for x, y in np.ma.filled(collection.get_offsets(), np.nan))
 
 
-def _of_grid(panel: str, label: str, values: "np.ndarray[Any, Any]") -> Iterator[Row]:
-    if values.ndim == 2:  # a picture in colours has no numbers to take away
-        for row, line in enumerate(values):
+def _of_grid(ax: "Axes", panel: str, label: str, values: "np.ndarray[Any, Any]") -> Iterator[Row]:
+    if values.ndim != 2:  # a picture in colours has no numbers to take away
+        return
+    named = _words(ax.xaxis)
+    for row, line in enumerate(values):
+        if named:
             yield from ((panel, label, column, row, value) for column, value in enumerate(line))
+        else:
+            yield panel, label, "", row, " ".join(_text(value) for value in line)
 
 
 def _name(ax: "Axes", number: int) -> str:
