@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from training_cases import config
 
@@ -46,6 +47,17 @@ def test_a_carried_record_is_found_and_not_trained(
     assert found is not None
     assert not found.has_weights
     assert there.names() == [made[0].path.name]
+
+
+@pytest.mark.parametrize("curve", [[5.5478515625, 0.1, 1e-30], [5.0, float(1 / 3)], [2.5, float("inf")], []], ids=str)
+def test_a_curve_comes_back_to_the_last_bit(curve: list[float], made: tuple[Run, Path], tmp_path: Path) -> None:
+    run, file = made
+    as_float32 = [float(np.float32(loss)) for loss in curve]
+    for number, losses in enumerate((curve, as_float32)):
+        carried.write([replace(run, record={**run.record, "train_loss": losses})], file)
+        store = RunStore(tmp_path / str(number))
+        carried.read(file, store)
+        assert store.load(run.path.name).record["train_loss"] == losses
 
 
 def test_what_needs_the_model_trains_it_and_gets_the_same_losses(made: tuple[Run, Path], there: RunStore) -> None:

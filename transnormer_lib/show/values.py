@@ -87,7 +87,8 @@ def _of_panel(ax: "Axes", panel: str) -> Iterator[Row]:
     for collection in ax.collections:
         yield from _of_collection(ax, panel, collection)
     for image in ax.images:
-        yield from _of_grid(ax, panel, _label(image), np.ma.filled(np.ma.asarray(image.get_array(), dtype=float), np.nan))
+        values: Any = np.ma.filled(np.ma.asarray(image.get_array(), dtype=float), np.nan)
+        yield from _of_grid(ax, panel, _label(image), values)
 
 
 def _of_collection(ax: "Axes", panel: str, collection: Any) -> Iterator[Row]:
