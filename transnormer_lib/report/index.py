@@ -47,7 +47,7 @@ from transnormer_lib.report.terms_page import write_terms_page
 
 # Shown on the scoreboard even if zero.
 _ALWAYS = ("refuted", "not reproduced", "not run")
-_SHOWN_FAILURES = 8  # the others unfold
+SHOWN_FAILURES = 8  # the others unfold
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def _write_index(
         decided=sum(found.values()) - found["not run"] - found["undecided"],
         run_facts=run_facts(records, len(notebooks)),
         failed=_by_weight([row for row in rows if row["verdict"] in FAILURES], answers),
-        shown_failures=_SHOWN_FAILURES,
+        shown_failures=SHOWN_FAILURES,
         total=len(rows),
         registers=[register for paper in papers().values() if (register := _register(paper, have_page))],
         notebooks=[_notebook_item(n, runs[n.name], claims, ledger, have_page, failed, above) for n in notebooks],
