@@ -10,7 +10,11 @@ import pytest
 import transnormer_lib
 
 PUBLIC = ("transnormer_lib.attention", "transnormer_lib.models", "transnormer_lib.training", "transnormer_kernels")
-WITH_EXAMPLES = ("transnormer_lib.attention.registry", "transnormer_lib.models.generation")
+WITH_EXAMPLES = (
+    "transnormer_lib.attention.registry",
+    "transnormer_lib.models.generation",
+    "transnormer_lib.report.progress",
+)
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)

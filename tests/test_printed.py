@@ -20,7 +20,10 @@ from transnormer_lib import cli
 from transnormer_lib.project import find_project
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
+PAGES = [
+    *(CHECKOUT / f"{name}.md" for name in ("README", "CONTRIBUTING", "REPRODUCIBILITY")),
+    *sorted((CHECKOUT / "docs").glob("*.md")),
+]
 
 
 def _blocks(language: str) -> dict[str, str]:

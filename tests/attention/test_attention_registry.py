@@ -32,6 +32,11 @@ def test_the_mechanisms_of_the_paper_are_there():
     assert {"softmax", "linear", "linear-unscaled", "norm", "diag"} <= set(names())
 
 
+def test_what_help_says_of_build_names_every_mechanism():
+    words = re.findall(r"[\w-]+", (build.__doc__ or "").partition("The names are")[2].partition(".")[0])
+    assert sorted(set(words) - {"and"}) == list(names())
+
+
 @pytest.mark.parametrize("name", names())
 def test_a_mapping_and_a_config_build_the_same(name):
     fields = options(name, causal=name in CAUSAL)

@@ -56,6 +56,10 @@ RUN_ALL = """async () => {
   return {cells: codes.length, left: codes.filter((cell) => !cell.executionCount).length,
     errors: errors.map((error) => error.evalue)};
 }"""
+# How the cells of words in the tables are aligned, each way once.
+ALIGNED = """() => [...new Set([...document.querySelectorAll(
+  ".tn-table :is(th, td):not(.tn-number), .tn-claims :is(th, td)")]
+  .map((cell) => getComputedStyle(cell).textAlign))]"""
 # Lab keeps only the cells near the window in the page.
 SHOW_CELL = """async (words) => {
   const notebook = jupyterapp.shell.currentWidget.content;
@@ -82,6 +86,7 @@ def test_a_notebook_runs_a_slider_moves_and_saving_leaves_the_committed_file(
     slider = page.locator(".widget-slider").first
     picture = page.locator("#fig-one-row img").first
     before = picture.get_attribute("alt")
+    assert page.evaluate(ALIGNED) == ["left"]
     assert page.locator(".tn-moves").count() == 0  # the controls of a page, whose script does not run here
     handle = slider.locator(".noUi-handle").first
     handle.focus()

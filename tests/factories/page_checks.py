@@ -86,8 +86,10 @@ class Page(HTMLParser):
         self.fetched += re.findall(r"url\(\s*['\"]?([^'\")]+)", css) + re.findall(r"@import\s+\S+", css)
 
 
-def check_page(path: Path, scripts: int = 0) -> Page:
-    """Assert what every page must satisfy; a notebook's page runs one script, another as many as ``scripts``.
+def check_page(path: Path, scripts: int | None = None) -> Page:
+    """Assert what every page must satisfy, and that it runs as many scripts as it may, or as ``scripts`` says.
+
+    A notebook's page runs two, a preset's front page one, another none.
 
     Figures that can be moved need one script that all share and one for each kind. A page loads nothing and runs no
     other script, its anchors are unique and its links lead somewhere, its headings are in order, what scrolls can be
@@ -96,7 +98,10 @@ def check_page(path: Path, scripts: int = 0) -> Page:
     page = Page(path)
     assert [address for address in page.fetched if not address.startswith(("data:", "#"))] == []
     for_moving = 1 + len(page.movable) if page.movable else 0
-    assert page.tags.count("script") == (1 if page.kind == "page" else scripts) + for_moving
+    if scripts is None:
+        front = path.name == "index.html" and path.with_name("ledger.html").exists()
+        scripts = 2 if page.kind == "page" else int(front)
+    assert page.tags.count("script") == scripts + for_moving
     assert {script.strip() for script in page.scripts} <= OWN_SCRIPTS
     assert not {"link", "iframe", "object", "embed"} & set(page.tags)
     assert len(page.ids) == len(set(page.ids)), sorted(i for i in page.ids if page.ids.count(i) > 1)

@@ -81,7 +81,7 @@ def test_what_leads_to_a_notebook_leads_to_a_part_of_it() -> None:
     assert wanted
     for name, anchors in wanted.items():
         source = nbformat.read(project.root / "notebooks" / f"{name}.ipynb", as_version=4)
-        shown = notebook_html(source, int(name[:2]), (), lambda _: "")
+        shown = notebook_html(source, int(name[:2]), (), lambda *_: "")
         assert anchors <= {heading.anchor for heading in shown.headings}, name
 
 

@@ -19,7 +19,7 @@ LARGEST = 48_000  # bytes; in a page a third more, beside 30 kB of styles and sc
 def formulas() -> Iterator[str]:
     """The formulas of all notebooks and claims."""
     for path in sorted((find_project().root / "notebooks").glob("*.ipynb")):
-        shown = notebook_html(nbformat.read(path, as_version=4), int(path.name[:2]), (), lambda _: "")
+        shown = notebook_html(nbformat.read(path, as_version=4), int(path.name[:2]), (), lambda *_: "")
         yield from re.findall("<math.*?</math>", shown.lead + shown.body, re.DOTALL)
     for claim in load():
         yield from re.findall("<math.*?</math>", text_with_math(claim.statement), re.DOTALL)

@@ -15,6 +15,7 @@ from transnormer_lib.report import readme
 from transnormer_lib.report.plan import Device, plan
 from transnormer_lib.show.data_uri import data_uri
 
+PAGE = "reports/published/index.html"
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -30,8 +31,8 @@ def test_every_thesis_stands_once_decided_or_by_its_short_name() -> None:
     found = [decided("a", "supported", part("for", "it is")), answer("b", "cannot tell"), answer("c", "cannot tell")]
     text = readme.block(found, [])
     assert "(1 of 3 theses decided)" in text
-    assert "- *Supported:* Of a." in text
-    assert "- *Cannot tell yet:* b; c." in text
+    assert f"- [Supported]({PAGE}#thesis-a): Of a." in text
+    assert f"- Cannot tell yet: [b]({PAGE}#thesis-b); [c]({PAGE}#thesis-c)." in text
 
 
 def test_what_speaks_against_a_thesis_is_told_with_its_size() -> None:
@@ -39,8 +40,8 @@ def test_what_speaks_against_a_thesis_is_told_with_its_size() -> None:
         "a", "mixed", part("for", "it is"), part("against", "it is not"), effect=11.72, interval=(10.9, 12.5),
         published_effect=10.8,
     )  # fmt: skip
-    expected = "- *Mixed:* Of a. In part: it is; but it is not. Measured: 11.7% (10.9 to 12.5); in print 10.8%."
-    assert readme.line(mixed) == expected
+    words = "Of a. In part: it is; but it is not. Measured: 11.7% (10.9 to 12.5); in print 10.8%."
+    assert readme.line(mixed) == f"- [Mixed]({PAGE}#thesis-a): {words}"
 
 
 BEGIN, END = readme.marks("answers")

@@ -1,5 +1,6 @@
 """A preset's runs are trained without notebooks: those that the store lacks, each once, in one process or several."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -55,11 +56,15 @@ def test_a_run_is_trained_once_and_the_plan_knows_it(
     assert stored(project) == sorted(planned()) == sorted(RUNS)
     monkeypatch.setattr(trainer, "train", lambda *_: pytest.fail("trained again"))
     assert train_lacking(project, "quick", [STUDY]) == 0
-    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("train:")] == [
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(", into ")[0] for line in lines if line.startswith("train:")] == [
         "train: 2 of 2 runs to train",
         "train: 2 of 4 runs to train",
         "train: 0 of 4 runs to train",
     ]
+    first, second = (line for line in lines if line.startswith((f"  {RUNS[0]}", f"  {RUNS[1]}")))
+    assert re.search(r"1 of 2, \d+ s, about \d+ s left$", first)
+    assert second.endswith(" s")  # nothing is left
 
 
 def test_a_run_of_other_parameters_is_not_taken_for_stored(project: Project) -> None:

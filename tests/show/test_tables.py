@@ -103,3 +103,37 @@ def test_the_numbers_of_a_column_have_equally_many_decimals(values: list[Any], s
 )  # fmt: skip
 def test_a_minus_inside_text_is_a_minus_sign(text: str, shown: str) -> None:
     assert cells(table_html([{"name": "a", "value": text}], caption="c"), "td") == [shown]
+
+
+BOLD = re.compile(r"<b>(.*?)<span")
+
+
+@pytest.mark.parametrize(
+    ("values", "lowest", "highest"),
+    [
+        ([3.5, 2.25, None], ["2.25"], ["3.50"]),
+        ([-1, -3], ["−3"], ["−1"]),
+        ([1200, 2.5e7], ["1200"], ["2.5·10⁷"]),
+        (["3.50 (3.47 to 3.53)", "3.49 (2.90 to 3.60)"], ["3.49 (2.90 to 3.60)"], ["3.50 (3.47 to 3.53)"]),
+        ([2, 2, 1], ["1"], ["2", "2"]),
+        ([1.5, None], [], []),
+        (["29.6 / 31.0", "none"], [], []),
+    ],
+    ids=["numbers", "below zero", "thousands", "text", "ties", "nothing to compare", "two numbers"],
+)
+def test_the_best_of_a_column_is_bold_and_named(values: list[Any], lowest: list[str], highest: list[str]) -> None:
+    rows = [{"row": str(number), "loss": value} for number, value in enumerate(values)]
+    for options, expected in (({"lowest": ["loss"]}, lowest), ({"highest": ["loss"]}, highest)):
+        html = table_html(rows, caption="A", **options)
+        assert BOLD.findall(html) == expected
+        assert html.count("(best)") == len(expected)
+        assert ("Bold: the best of its column." in html) == bool(expected)
+    assert "<b>" not in table_html(rows, caption="A")
+
+
+def test_published_numbers_have_as_many_decimals_as_the_most_that_one_has() -> None:
+    html = table_html(
+        [{"row": "a", "printed": 33.5}, {"row": "b", "printed": 31.01}], caption="A", published=["printed"]
+    )
+    assert ">33.50<" in html
+    assert ">31.01<" in html

@@ -88,8 +88,11 @@ def is_recurrent(name: str) -> bool:
 def build(name: str, config: Config | Mapping[str, Any]) -> Attention | AttentionBlock:
     """The mechanism ``name`` from its config dataclass or a mapping of that dataclass's fields.
 
-    :func:`names` lists the names, :func:`about` says what one is. Raises ValueError for an unknown name or field
-    (naming the nearest), a missing field or a bad value, and TypeError for a config of another mechanism.
+    The names are bigbird, cosformer, diag, flash, flash-quad, gau, informer, kernelized, lara, linear, linear-unscaled,
+    linformer, longformer, norm, nystromformer, performer, polynomial, reformer, rela, rfa, scattered, skyformer,
+    softmax and transformer-ls. :func:`about` says what one is, :func:`config_class` which fields it has. Raises
+    ValueError for an unknown name or field (naming the nearest), a missing field or a bad value, and TypeError for a
+    config of another mechanism.
 
     >>> import torch
     >>> norm = build("norm", {"heads": 2, "head_dim": 8, "causal": True, "phi": "elu"})  # NormAttention, Eq. 14

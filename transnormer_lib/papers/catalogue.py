@@ -21,6 +21,7 @@ class Paper(Record):
     year: int
     address: str
     subjects: list[str] = []  # noqa: RUF012  pydantic copies the default
+    speed: str | None = None  # the thesis that says how fast
     listed_by: str | None = None  # the study whose notebook lists the discrepancies
 
 

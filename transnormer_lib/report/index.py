@@ -198,6 +198,7 @@ def _write_index(
     found = counts(rows)
     page = html_page(
         "index.html.j2",
+        "reveal.js",
         digest=digest,
         page_title=f"TransNormer companion: {report_dir.name}",
         preset=report_dir.name,
@@ -205,6 +206,7 @@ def _write_index(
         description=description.rstrip("."),
         unfinished=unfinished,
         broken=[_broken(item, have_page) for item in failed],
+        fast=next((one.thesis.id for one in answers if one.thesis.id == papers()[one.paper].speed), None),
         sections=front.sections(answers, above, by_id(claims)),
         counts=found,
         always=_ALWAYS,
@@ -274,7 +276,7 @@ def _notebook_item(
 
 
 def run_facts(records: Sequence[Mapping[str, Any]], notebooks: int) -> list[tuple[str, str]]:
-    """What the front page says of the records of ``notebooks`` notebooks: how many ran, how long, when."""
+    """What the front page says of the records of ``notebooks`` notebooks: how many ran, how long, where, when."""
     provenances: list[Mapping[str, Any]] = [record.get("provenance") or {} for record in records]
     seconds = [p["wall_seconds"] for p in provenances if isinstance(p.get("wall_seconds"), int | float)]
     memory = [p["peak_memory_bytes"] for p in provenances if isinstance(p.get("peak_memory_bytes"), int | float)]
@@ -282,6 +284,8 @@ def run_facts(records: Sequence[Mapping[str, Any]], notebooks: int) -> list[tupl
     facts = [("notebooks", f"{ran} of {notebooks} ran")]
     if seconds:
         facts.append(("time", f"{_minutes(sum(seconds))} of notebooks, {_training_text(provenances)}"))
+    if devices := dict.fromkeys(str(p["device"]) for p in provenances if p.get("device")):
+        facts.append(("device", "; ".join(devices)))
     if memory:
         facts.append(("largest memory", str(size_text(max(memory)))))
     started = sorted(str(p["started"]) for p in provenances if p.get("started"))
@@ -309,7 +313,6 @@ def _shared_provenance(records: Sequence[Mapping[str, Any]]) -> list[tuple[str, 
         "commit": [commit_text(p) for p in provenances],
         "python": [p.get("python") or (p.get("versions") or {}).get("python") for p in provenances],
         "torch": [(p.get("versions") or {}).get("torch") for p in provenances],
-        "device": [p.get("device") for p in provenances],
         "runs": [f"trained with {what}" for p in provenances for what in p.get("runs", {})],
     }
     distinct = {name: dict.fromkeys(str(v) for v in found if v) for name, found in values.items()}

@@ -10,7 +10,7 @@ from transnormer_lib.ledger.judging import executed_notebook, last_run
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake
 from transnormer_lib.report import front
 from transnormer_lib.report.pipeline import is_current, plan, run
-from transnormer_lib.report.progress import say
+from transnormer_lib.report.progress import GOES_ON, say
 from transnormer_lib.report.records import write_json
 from transnormer_lib.report.signals import undisturbed
 from transnormer_lib.report.staleness import refresh_markdown
@@ -86,6 +86,7 @@ def _make(project: Project, preset: str, selected: Sequence[str], cores: int, sn
         say(line)
     say(summary.index_path.resolve().as_uri())
     if code == INTERRUPTED:
+        print(f"report: {GOES_ON}", file=sys.stderr)
         return INTERRUPTED
     if any(job.mistake for job in jobs):
         return 2

@@ -80,8 +80,8 @@ def write_notebook_page(
 
     own = by_id(claims)
 
-    def draw(measured: Sequence[str]) -> Markup:
-        return claims_html([(own[name], ledger.judgements[name]) for name in measured], standalone=False)
+    def draw(measured: Sequence[str], code: str) -> Markup:
+        return claims_html([(own[name], ledger.judgements[name]) for name in measured], standalone=False, code=code)
 
     frame = {
         **_frame(report_dir.name, notebook, run, around),
@@ -137,6 +137,7 @@ def _page(frame: Mapping[str, Any], rendered: "NotebookHtml", claims: Sequence[C
     return html_page(
         "page.html.j2",
         "page.js",
+        "reveal.js",
         *(["movable.js"] if kinds else []),
         *(f"movable_{kind}.js" for kind in kinds),
         **frame,
@@ -159,14 +160,17 @@ def _frame(preset: str, notebook: Notebook, run: Run, around: Neighbours) -> dic
     """What surrounds the notebook's text: names, links and provenance."""
     provenance = run.record.get("provenance") or {}
     changed, unchanged = _parameters(run.record.get("parameters"), notebook.defaults)
+    facts = provenance_facts(run.record)
+    made = [f"preset {preset}", *(text for name, text in facts if name in ("device", "took"))]
     return {
         "page_title": notebook.title.replace("$", ""),
         "preset": preset,
         "notebook": notebook.name,
         "title": notebook.title,
         "command": provenance.get("command") or f"make report PRESET={preset} ONLY={notebook.name.split('_')[0]}",
+        "made": ", ".join(made),
         "record": f"records/{notebook.name}.json" if run.record else None,
-        "facts": provenance_facts(run.record),
+        "facts": facts,
         "changed": changed,
         "unchanged": unchanged,
         "lists": [

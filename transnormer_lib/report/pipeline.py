@@ -20,6 +20,7 @@ from pathlib import Path
 from transnormer_lib.exhausted import DiskFull, is_full, writing
 from transnormer_lib.ledger.judging import last_run
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake
+from transnormer_lib.report.progress import left_text, say
 from transnormer_lib.report.records import Outcome, read_record, record_path, write_json, write_record
 from transnormer_lib.report.signals import undisturbed
 
@@ -203,10 +204,16 @@ def _snakemake(
     records = [record_path(project, preset, job.notebook) for job in stale]
     seen = _stamps(records)
 
+    first, begun = seen, time.perf_counter()
+
     def meanwhile() -> None:
         nonlocal seen
         if (now := _stamps(records)) != seen:
             seen = now
+            ended = sum(before != after for before, after in zip(first, now, strict=True))
+            if ended < len(records):
+                left = left_text(time.perf_counter() - begun, ended, len(records))
+                say(f"report: {ended} of {len(records)} notebooks ended, {left}")
             publish()
 
     return snakemake(project, out / ".plan.json", "all", cores, extra, out / "snakemake.log", meanwhile)

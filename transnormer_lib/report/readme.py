@@ -20,6 +20,7 @@ from transnormer_lib.project import Project, UserMistake, find_project
 from transnormer_lib.report import front
 from transnormer_lib.report.findings import how_sure, why
 from transnormer_lib.report.plan import UTILISATION, Device, PlannedRun, hours, measure_device, plan
+from transnormer_lib.report.publish import FOLDER
 from transnormer_lib.visible import shows_plainly
 
 PARTS = ("answers", "costs")  # each stands between two marks
@@ -28,6 +29,7 @@ PICTURES: Mapping[str, tuple[str, str]] = {  # the file's stem → notebook, fig
     "cost": ("11_transformers_are_rnns", "figure-1"),
     "completions": ("12_image_generation", "completions-night"),
 }
+_INDEX = f"reports/{FOLDER}/index.html"
 _FOLDER = "docs/pictures"
 _PRESET = "quick"
 
@@ -62,8 +64,12 @@ def block(found: Sequence[Answer], above: Sequence[Kept]) -> str:
         parts.append(f"**{paper.title}** ({len(decided)} of {len(mine)} theses decided)\n")
         parts += [line(answer) for answer in decided]
         if len(decided) < len(mine):
-            rest = [answer.thesis.short for answer in mine if answer.answer == "cannot tell"]
-            parts.append(f"- *Cannot tell yet:* {'; '.join(rest)}.")
+            rest = [
+                f"[{answer.thesis.short}]({_INDEX}#thesis-{answer.thesis.id})"
+                for answer in mine
+                if answer.answer == "cannot tell"
+            ]
+            parts.append(f"- Cannot tell yet: {'; '.join(rest)}.")
         parts.append("")
     return "\n".join([*parts, *how_sure(above)]).strip()
 
@@ -73,7 +79,8 @@ def line(answer: Answer) -> str:
     size, printed = front.effect_text(answer), front.published_text(answer)
     measured = [f"Measured: {size}{f'; in print {printed}' if printed else ''}."] if size else []
     against = why(answer) if answer.answer != "supported" else []
-    return " ".join([f"- *{answer.answer.capitalize()}:* {answer.thesis.sentence}", *against, *measured])
+    word = f"[{answer.answer.capitalize()}]({_INDEX}#thesis-{answer.thesis.id}):"
+    return " ".join([f"- {word} {answer.thesis.sentence}", *against, *measured])
 
 
 def costs(planned: Mapping[str, Sequence[PlannedRun]], device: Device) -> str:

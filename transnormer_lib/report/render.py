@@ -122,11 +122,12 @@ def _exporter() -> _Exporter:
 
 
 def notebook_html(
-    notebook: Mapping[str, Any], number: int, known: Collection[str], draw: Callable[[Sequence[str]], str]
+    notebook: Mapping[str, Any], number: int, known: Collection[str], draw: Callable[[Sequence[str], str], str]
 ) -> NotebookHtml:
     """Render the notebook of this number, given as its JSON.
 
-    ``known`` are the claims that it may have measured; ``draw`` makes the HTML of those of one output. Raises MathError
+    ``known`` are the claims that it may have measured; ``draw`` makes the HTML of those of one output, from
+    the anchor of the code that measured them. Raises MathError
     for a formula that cannot be shown.
     """
     contents = _Contents()
@@ -160,7 +161,9 @@ def _take_lead(notebook: dict[str, Any]) -> str:
     return rest[:end]
 
 
-def _draw_claims(notebook: dict[str, Any], known: Collection[str], draw: Callable[[Sequence[str]], str]) -> set[str]:
+def _draw_claims(
+    notebook: dict[str, Any], known: Collection[str], draw: Callable[[Sequence[str], str], str]
+) -> set[str]:
     """Replace the outputs that carry measurements, in place; returns the claims that they show."""
     drawn: set[str] = set()
     for cell in notebook["cells"]:
@@ -172,6 +175,6 @@ def _draw_claims(notebook: dict[str, Any], known: Collection[str], draw: Callabl
             names = dict.fromkeys(str(measurement.get("claim")) for measurement in listed)
             # A claim that was measured twice is shown once: an anchor exists once.
             shown = [name for name in names if name in known and name not in drawn]
-            output["data"] = {"text/html": draw(shown) if shown else ""}
+            output["data"] = {"text/html": draw(shown, f"code-{cell.get('id', '')}") if shown else ""}
             drawn.update(shown)
     return drawn

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from transnormer_lib.exhausted import out_of_memory
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake, find_project
-from transnormer_lib.report.progress import say
+from transnormer_lib.report.progress import left_text, say
 from transnormer_lib.report.signals import end_with, on_ending
 from transnormer_lib.visible import shows_plainly
 
@@ -37,7 +37,7 @@ def train_runs(project: Project, preset: str, wanted: Sequence[tuple[str, int]],
     from transnormer_lib.report.parameters import resolve
     from transnormer_lib.training.store import RunStore
 
-    store, code = RunStore(), 0
+    store, code, begun = RunStore(), 0, time.perf_counter()
     for done, (notebook, number) in enumerate(wanted):
         runs = studies.runs(notebook, resolve(project, preset, notebook))
         if not 0 <= number < len(runs):
@@ -48,7 +48,9 @@ def train_runs(project: Project, preset: str, wanted: Sequence[tuple[str, int]],
             print(f"{runs[number].name}: {reason}", file=sys.stderr, flush=True)
             code = max(code, failed)
         outcome = "" if status == "finished" else f", {status}"
-        say(f"  {runs[number].name}{outcome}: {done + 1} of {len(wanted)}, {time.perf_counter() - started:.0f} s")
+        took, made = time.perf_counter() - started, done + 1
+        left = f", {left_text(time.perf_counter() - begun, made, len(wanted))}" if made < len(wanted) else ""
+        say(f"  {runs[number].name}{outcome}: {made} of {len(wanted)}, {took:.0f} s{left}")
     return code
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from transnormer_lib.files import write_text
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake
 from transnormer_lib.report.pipeline import snakemake
-from transnormer_lib.report.progress import say
+from transnormer_lib.report.progress import GOES_ON, say
 from transnormer_lib.report.records import write_json
 from transnormer_lib.report.train import MissingData, runs_of
 
@@ -43,13 +43,15 @@ def sweep(
     """
     from filelock import FileLock, Timeout
 
+    from transnormer_lib.training.store import default_root
+
     folder = project.report_dir(preset) / ".sweep"
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder.with_name(".sweep.lock"), timeout=0):
             jobs, missing = _jobs(project, preset, notebooks, pattern)
             missing.tell()
-            say(f"sweep: {len(jobs)} runs to train")
+            say(f"sweep: {len(jobs)} runs to train, into {default_root().resolve()}")
             if not jobs:
                 return 1 if missing.reasons else 0
             plan_file = _write(project, preset, jobs, processes)
@@ -57,6 +59,7 @@ def sweep(
     except Timeout:
         raise UserMistake(f"preset={preset!r}: another sweep of it is running") from None
     except KeyboardInterrupt:
+        print(f"sweep: {GOES_ON}", file=sys.stderr)
         return INTERRUPTED
     if code:
         log = folder.with_name("sweep.log").relative_to(project.root)

@@ -95,7 +95,7 @@ def train_lacking(
         if pattern is not None and not places and not missing.reasons:
             raise UserMistake(f"run={pattern!r}: no run of preset {preset!r} has such a name")
         missing.tell()
-        say(f"train: {len(lacking)} of {len(places)} runs to train")
+        say(f"train: {len(lacking)} of {len(places)} runs to train, into {store.root.resolve()}")
         if jobs > 1 and len(lacking) > 1:
             code = _in_processes(project, preset, list(lacking.values()), tracker, jobs)
         else:

@@ -18,11 +18,11 @@ _FEW = 2  # rows that a page does not fold where one of them failed
 _FOLDED = 4  # claims not run for one reason: from this many on they are one row
 
 
-def claims_html(members: Sequence[Member], *, standalone: bool) -> Markup:
+def claims_html(members: Sequence[Member], *, standalone: bool, code: str | None = None) -> Markup:
     """What one cell measured: a card for one claim, a table for several.
 
     ``standalone`` adds the style sheet; otherwise it is for a page, which folds a table, unless it is short and a claim
-    in it failed.
+    in it failed. ``code`` is the anchor of the code that measured them, for a page.
     """
     views = [view(claim, judgement) for claim, judgement in members]
     reasons: dict[str, list[dict[str, Any]]] = {}
@@ -35,6 +35,7 @@ def claims_html(members: Sequence[Member], *, standalone: bool) -> Markup:
     return render(
         "show/templates/claims.html.j2",
         styles=output_styles() if standalone else "",
+        code=code,
         card=views[0] if len(views) == 1 else None,
         rows=rows,
         not_run=list(not_run.items()),

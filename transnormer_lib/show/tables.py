@@ -2,7 +2,7 @@
 
 import numbers
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # A hyphen that stands for a minus: before a number, and neither in a range nor in a word.
 _HYPHEN = re.compile(r"(?<![\w.)\]-])-(?=\.?\d|∞)")
+_LEADING = re.compile(r"[−-]?\d[\d.]*(?![\d.]*\s*/)")  # of "3.49 (3.47 to 3.53)"; not of two numbers, "29.6 / 31.0"
+_BEST = "Bold: the best of its column."
 _LONG_TEXT = 40  # from this many characters on, a column of text may wrap
 
 
@@ -42,6 +44,8 @@ def table_html(
     caption: str,
     published: Collection[str] = (),
     math: Collection[str] = (),
+    lowest: Collection[str] = (),
+    highest: Collection[str] = (),
     note: str = "",
     digits: int = 5,
     aside: bool = False,
@@ -49,10 +53,11 @@ def table_html(
     """The rows of a frame, or mappings with the same keys, as a table; the first column heads its row.
 
     ``published`` names the columns with the paper's values: they are set in italics and keep all their digits; other
-    numbers show at most ``digits`` significant ones, and as many decimals as the rest of their column. ``caption``,
-    ``note``, headings and the columns named in ``math`` may hold ``$math$``, so they must not hold text from data.
-    A page folds a table that stands ``aside``. Raises ValueError for an empty caption, no rows, rows with different
-    columns, a heading without a word, or a published or math column that does not exist.
+    numbers show at most ``digits`` significant ones, and as many decimals as the rest of their column. Of the columns
+    in ``lowest`` and ``highest`` the best number is set in bold, and a screen reader says so; of text counts the number
+    that it begins with. ``caption``, ``note``, headings and the columns named in ``math`` may hold ``$math$``, so they
+    must not hold text from data. A page folds a table that stands ``aside``. Raises ValueError for an empty caption, no
+    rows, rows with different columns, a heading without a word, or an argument that names a column that does not exist.
     """
     if not caption.strip():
         raise ValueError(f"caption={caption!r}: must say something")
@@ -60,7 +65,7 @@ def table_html(
     for name in names:
         if not re.search(r"\w", re.sub(r"\$[^$]*\$", "", name)):  # a screen reader would announce an empty heading
             raise ValueError(f"rows: the heading {name!r} must hold a word")
-    for argument, named in (("published", published), ("math", math)):
+    for argument, named in (("published", published), ("math", math), ("lowest", lowest), ("highest", highest)):
         for name in named:
             if name not in names:
                 raise ValueError(f"{argument}={name!r}: no such column; there are {', '.join(names)}")
@@ -72,15 +77,45 @@ def table_html(
         }
         for name in names
     ]
-    texts = [
-        [shown(value, 8) for value in values] if name in published else _texts(values, digits, name in math)
-        for name in names
-        for values in [[record[name] for record in records]]
-    ]
+    texts = []
+    for name in names:
+        values = [record[name] for record in records]
+        column = _printed(values) if name in published else _texts(values, digits, name in math)
+        best = _best(values, min if name in lowest else max) if name in lowest or name in highest else set()
+        texts.append([(text, number in best) for number, text in enumerate(column)])
     rows = list(zip(*texts, strict=True))
-    return render(
-        "show/templates/table.html.j2", caption=caption, columns=columns, rows=rows, note=note.strip(), aside=aside
-    )
+    marked = any(best for column in texts for _, best in column)
+    note = " ".join(text for text in (note.strip(), _BEST if marked else "") if text)
+    return render("show/templates/table.html.j2", caption=caption, columns=columns, rows=rows, note=note, aside=aside)
+
+
+def _best(values: Sequence[Any], choose: Callable[[Iterable[float]], float]) -> set[int]:
+    """The rows with the best number; none where fewer than two have one."""
+    found = {row: number for row, value in enumerate(values) if (number := _leading(value)) is not None}
+    if len(found) < 2:
+        return set()
+    best = choose(found.values())
+    return {row for row, number in found.items() if number == best}
+
+
+def _leading(value: Any) -> float | None:
+    """A number, or the one that a text begins with."""
+    if isinstance(value, str):
+        found = _LEADING.match(value)
+        return float(found[0].replace("−", "-")) if found else None
+    return float(value) if _is_number(value) else None
+
+
+def _printed(values: Sequence[Any]) -> list[str]:
+    """A published column: all digits, and in each number as many decimals as the most that one of them has."""
+    texts = [shown(value, 8) for value in values]
+    if not all(value is None or (_is_number(value) and re.fullmatch(r"[−\d.]+", shown(value, 8))) for value in values):
+        return texts
+    decimals = [len(text.partition(".")[2]) for value, text in zip(values, texts, strict=True) if value is not None]
+    if not decimals or not max(decimals):
+        return texts
+    width = max(decimals)
+    return [shown(v) if v is None else f"{v:.{width}f}".replace("-", "−") for v in values]
 
 
 def _texts(values: Sequence[Any], digits: int, math: bool) -> list[str]:

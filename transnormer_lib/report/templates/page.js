@@ -70,6 +70,10 @@
       }
     }
   };
+  // The contents that lie over a narrow page fold when one has chosen.
+  for (const link of all(".contents.narrow a")) {
+    link.addEventListener("click", () => { link.closest("details").open = false; });
+  }
   let waiting = false;
   addEventListener("scroll", () => {
     if (waiting) return;
@@ -77,18 +81,6 @@
     requestAnimationFrame(() => { waiting = false; mark(); });
   }, { passive: true });
   mark();
-
-  // A link into something folded unfolds it.
-  const reveal = () => {
-    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    if (!target) return;
-    const folded = target.dataset.row ? document.getElementById(target.dataset.row) : target;
-    for (let node = folded; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
-    folded.querySelector("details")?.setAttribute("open", "");
-    folded.scrollIntoView();
-  };
-  addEventListener("hashchange", reveal);
-  reveal();
 
   // Only regions that do scroll are stops of the keyboard.
   const regions = all("[tabindex='0']");

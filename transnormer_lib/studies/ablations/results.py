@@ -159,6 +159,9 @@ def conclusions(table: str, bits: Bits, parameters: Parameters) -> list[str]:
     return said
 
 
+_TOO_FEW = "Fewer than two lines were run."
+
+
 def lowest(table: str, bits: Bits, parameters: Parameters) -> str:
     """By variant, the line with the lowest mean loss and the one with the lowest printed perplexity, in a sentence.
 
@@ -175,7 +178,7 @@ def lowest(table: str, bits: Bits, parameters: Parameters) -> str:
             best, paper = (min(known, key=lambda name, at=at: known[name][at]) for at in (0, 1))  # type: ignore[misc]
             said.append(f"for {variant[-2:].upper()} {best}, {known[best][0]:.2f} bits (in print {paper})")
     if not said:
-        return "Fewer than two lines were run."
+        return _TOO_FEW
     single = ", with one seed" if len(parameters.seeds) == 1 else ""
     return f"Lowest mean of the printed lines{single}: {'; '.join(said)}."
 
@@ -186,8 +189,11 @@ def show(
     """Display the answer to one table's question, from losses ``bits`` (one value per seed by row).
 
     ``parameters`` are those of the runs, ``preset`` names their scale, ``floors`` are drawn beside them. It stands
-    ``aside`` where a larger scale gives the answer.
+    ``aside`` where a larger scale gives the answer, and is left out there where nothing can be compared.
     """
+    finding = lowest(table, bits, parameters)
+    if aside and finding == _TOO_FEW:
+        return
     locus, question = tables.load("transnormer", table).locus, printed.QUESTIONS[table]
     unit, over = language_models.unit(parameters), f"{len(parameters.seeds)} seeds, preset {preset}"
     by_line = losses(table, bits, parameters)
@@ -196,6 +202,7 @@ def show(
         loss_table(table, bits, parameters),
         caption=f"{question} Validation loss in {unit}: mean (range) over {over}.",
         published=headings,
+        lowest=[*headings, *(f"{variant[-2:].upper()}, ours" for variant in VARIANTS)],
         note=f"{locus}: perplexity of the published models. Means are over runs that did not diverge.",
         aside=aside,
     )
@@ -209,7 +216,7 @@ def show(
         draw.question(by_line, published(table, bits, parameters), floors, unit=unit),
         name=f"{table.replace('_', '-')}-{preset}",
         caption=f"{question} Loss of every run ({over}) beside {locus}'s perplexity; only the orders compare. Empty on "
-        f"the left: not run. {lowest(table, bits, parameters)}",
+        f"the left: not run. {finding}",
         alt=f"Mean loss in {unit}. " + ("; ".join(means) or "Nothing was run") + ".",
         aside=aside,
     )
