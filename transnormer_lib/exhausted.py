@@ -9,6 +9,7 @@ from uuid import uuid4
 
 # How PyTorch, the C++ library, NumPy and the system report that memory has run out.
 _NO_MEMORY = re.compile(r"can(no|')t allocate memory|bad_alloc|out of memory|unable to allocate", re.IGNORECASE)
+_NO_SPACE = "No space left on device"  # as safetensors passes it on
 _FAILED_WRITE = re.compile("inline_container|iostream error")  # how PyTorch reports one
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PROBE = 1 << 20  # bytes: a disk without room for so many is full
@@ -49,6 +50,8 @@ def _for_lack_of_space(problem: Exception, folder: Path) -> bool:
         number = int(of_rust[1])
     if number is not None:
         return number in _FULL
+    if _NO_SPACE in str(problem):
+        return True
     # NumPy's and PyTorch's errors do not say why a write failed.
     return (isinstance(problem, OSError) or _FAILED_WRITE.search(str(problem)) is not None) and is_full(folder)
 

@@ -61,15 +61,15 @@ def read_object(path: Path) -> dict[str, Any] | None:
 def read_yaml(path: Path) -> Any:
     """The content of a YAML file: plain values alone, whatever its tags.
 
-    Raises ValueError, which names the file, for what is no UTF-8, no YAML, nested too deeply, or gives a key twice;
-    OSError where the file cannot be read.
+    Raises ValueError, which names the file, for what is no UTF-8, no YAML, nested too deeply, gives a key twice, or
+    repeats parts by aliases to more than a hundred thousand values; OSError where the file cannot be read.
     """
     import yaml
 
     try:
         text = path.read_text(encoding="utf-8")
-        if _may_be_deep(text):
-            _check_depth(text)
+        if _may_be_deep(text) or ("&" in text and "*" in text):
+            _check_structure(text)
         return yaml.load(text, Loader=_loader())
     except UnicodeDecodeError as error:
         reason = f"not UTF-8: {error.reason} at byte {error.start}"
@@ -79,6 +79,7 @@ def read_yaml(path: Path) -> Any:
 
 
 _DEEPEST = 100  # mappings and lists within each other; the parser has a stack to lose
+_LARGEST = 100_000  # values, where aliases repeat some: ten short lines can stand for billions
 
 
 def _may_be_deep(text: str) -> bool:
@@ -88,16 +89,36 @@ def _may_be_deep(text: str) -> bool:
     )
 
 
-def _check_depth(text: str) -> None:
-    """Raise YAMLError where the text nests too deeply. The events of the parser come one by one, without recursion."""
+def _check_structure(text: str) -> None:
+    """Raise YAMLError where the text nests too deeply, or aliases make it too large.
+
+    The events of the parser come one by one, without recursion.
+    """
     import yaml
 
-    depth = 0
+    sizes: dict[str, int] = {}  # by anchor: how many values it stands for
+    open_ones: list[tuple[str | None, int]] = [(None, 0)]  # each with its anchor and its size so far
     for event in yaml.parse(text, Loader=_loader()):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
-            line = event.start_mark.line + 1 if event.start_mark else "?"
-            raise yaml.YAMLError(f"nested deeper than {_DEEPEST}, line {line}")
+        line = event.start_mark.line + 1 if event.start_mark else "?"
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_ones.append((event.anchor, 1))
+            if len(open_ones) > _DEEPEST + 1:
+                raise yaml.YAMLError(f"nested deeper than {_DEEPEST}, line {line}")
+            continue
+        if isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = open_ones.pop()
+        elif isinstance(event, yaml.ScalarEvent):
+            anchor, size = event.anchor, 1
+        elif isinstance(event, yaml.AliasEvent):
+            anchor, size = None, sizes.get(str(event.anchor), 1)
+        else:
+            continue
+        if anchor is not None:
+            sizes[anchor] = size
+        around, before = open_ones[-1]
+        open_ones[-1] = (around, before + size)
+        if before + size > _LARGEST and sizes:
+            raise yaml.YAMLError(f"aliases repeat more than {_LARGEST:,} values, line {line}")
 
 
 @cache

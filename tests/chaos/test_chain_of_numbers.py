@@ -149,6 +149,24 @@ def test_every_number_of_a_committed_page_has_a_source(page: str, tried: Tried) 
     tried("number traced", len(found))
 
 
+LEDGER_ROW = re.compile(r'<tr id="claim-([^"]+)" [^>]*data-verdict="([^"]+)".*?</tr>', re.DOTALL)
+
+
+def test_the_numbers_of_a_claim_s_row_in_the_committed_ledger_are_that_claim_s_own(tried: Tried) -> None:
+    """Row by row, so that a number which stands in another claim's row is found."""
+    page, seen = (PUBLISHED / "ledger.html").read_text(encoding="utf-8"), set()
+    for row in LEDGER_ROW.finditer(page):
+        name, verdict = row[1], row[2]
+        entry = ENTRIES[name]
+        own = {number for text in (*texts(entry), *_row(entry), name) for number in numbers(str(text))}
+        shown = numbers(unescape(re.sub(r"<[^>]+>", " ", re.sub(r"<math.*?</math>", "", row[0], flags=re.DOTALL))))
+        assert verdict == entry["verdict"]
+        assert [number for number in shown if number not in own] == [], name
+        seen.add(name)
+        tried("number traced", len(shown))
+    assert seen == ENTRIES.keys()
+
+
 def test_the_words_of_found_are_those_of_the_answers(tried: Tried) -> None:
     text = Page(PUBLISHED / "found.html").text
     for paper in findings.found(answers()):

@@ -204,14 +204,23 @@ def test_a_generation_writes_or_refuses_by_name(name: str, tried: Tried) -> None
         ),
         top_k=st.one_of(st.integers(-1, V + 2), anything),
         top_p=st.one_of(st.floats(0, 1.1), anything),
+        dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
         bad=st.sets(st.sampled_from(["prompts", "new", "stop", "form", "temperature", "top_k", "top_p"]), max_size=2),
     )
     def one(
-        prompts: Any, new: Any, stop: Any, form: Any, temperature: Any, top_k: Any, top_p: Any, bad: set[str]
+        prompts: Any,
+        new: Any,
+        stop: Any,
+        form: Any,
+        temperature: Any,
+        top_k: Any,
+        top_p: Any,
+        dtype: torch.dtype,
+        bad: set[str],
     ) -> None:
         nonlocal count
         count += 1
-        model = decoder(name)
+        model = decoder(name).to(dtype)
         prompts = prompts if "prompts" in bad else [torch.tensor([1, 2]), torch.tensor([3])]
         sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
 

@@ -1,6 +1,7 @@
 """A stored run writes text piece by piece, each piece as soon as its characters are complete."""
 
 import pytest
+import torch
 from training_cases import config
 
 from transnormer_lib.cli import main
@@ -69,3 +70,15 @@ def test_a_bad_option_is_a_users_mistake(
 ) -> None:
     assert main(["runs", "generate", str(run.path), *option]) == 2
     assert message.replace(" :", ":") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("top_p", [1e-300, 1e-46, 1e-30])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_the_likeliest_token_stays_however_small_top_p_is(dtype: torch.dtype, top_p: float) -> None:
+    logits = torch.tensor([[0.5, 3.0, 1.0]], dtype=dtype)
+    assert Sampling(top_p=top_p).probabilities(logits).tolist() == [[0.0, 1.0, 0.0]]
+
+
+def test_a_prompt_that_is_no_text_is_refused_by_name(run: Run) -> None:
+    with pytest.raises(ValueError, match=r"prompt=.*: must be valid Unicode"):
+        run.generate("a \udcff", tokens=3)

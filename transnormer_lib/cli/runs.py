@@ -26,7 +26,7 @@ def add(commands: Any, chosen: argparse.ArgumentParser) -> None:
     runs.add_argument("--top-k", type=int, default=0, metavar="K", help="generate: draw from the K likeliest (0: all)")
     runs.add_argument("--top-p", type=float, default=0.95, help="generate: draw from the likeliest with this share")
     runs.add_argument("--stop", action="append", metavar="TEXT", help="generate: end with this text; may be repeated")
-    runs.add_argument("--seed", type=int, default=0, help="generate: another seed, another text")
+    runs.add_argument("--seed", type=_seed, default=0, help="generate: another seed, another text")
     runs.set_defaults(run=_runs)
 
     export = commands.add_parser("export", help="make a folder of a run's model to share, as on the Hugging Face Hub")
@@ -72,6 +72,7 @@ def _runs(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
+    from transnormer_lib.exhausted import DiskFull
     from transnormer_lib.training.export import export
     from transnormer_lib.training.store import RunStore
     from transnormer_lib.training.stored_run import RunDamaged, RunFailed
@@ -81,6 +82,8 @@ def _export(options: argparse.Namespace) -> int:
     except (RunDamaged, RunFailed) as problem:
         print(f"transnormer: {problem}", file=sys.stderr)
         return 1
+    except DiskFull:
+        raise
     except (ValueError, OSError) as wrong:
         raise mistake(str(wrong)) from wrong
     print(f"exported: {', '.join(sorted(path.name for path in options.folder.iterdir()))} in {options.folder}")
@@ -112,3 +115,10 @@ def _carry(options: argparse.Namespace) -> int:
         return 1
     except ValueError as wrong:
         raise mistake(str(wrong)) from wrong
+
+
+def _seed(text: str) -> int:
+    """An argument that PyTorch takes for a seed."""
+    if not text.isdecimal() or int(text) >= 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number from 0 to 2^63 - 1")
+    return int(text)

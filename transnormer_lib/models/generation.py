@@ -124,7 +124,7 @@ class Generation:
         metadata = {"format": _FORMAT, "model": fingerprint(self.model), "generation": json.dumps(plain)}
         metadata["device"] = self._device.type
         metadata["sha256"] = _digest(metadata, tensors)
-        write_bytes(path, save(tensors, metadata))
+        write_bytes(Path(path), save(tensors, metadata))
 
     @classmethod
     def load(cls, path: Path, model: LanguageModel) -> Self:

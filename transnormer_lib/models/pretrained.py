@@ -21,6 +21,7 @@ from tqdm import TqdmWarning
 
 from transnormer_lib import sums
 from transnormer_lib.data import stored_vocabulary
+from transnormer_lib.exhausted import writing
 from transnormer_lib.files import write_text
 from transnormer_lib.models.model_card import LIBRARY, model_card
 from transnormer_lib.strict import from_plain
@@ -66,7 +67,8 @@ class Pretrained(ModelHubMixin, library_name=LIBRARY):
         texts = {} if self.vocabulary is None else stored_vocabulary.files(self.vocabulary)
         texts[_CONFIG] = json.dumps({"model": asdict(self.whole_config()), "vocabulary": name}, indent=1) + "\n"
         (save_directory / sums.FILE).unlink(missing_ok=True)  # until all is written there is no whole model here
-        save_model(self, str(save_directory / _WEIGHTS))  # type: ignore[arg-type]  # a Module
+        with writing(save_directory):
+            save_model(self, str(save_directory / _WEIGHTS))  # type: ignore[arg-type]  # a Module
         for file, text in texts.items():
             write_text(save_directory / file, text)
         sums.seal(save_directory, names=[_WEIGHTS, *texts])

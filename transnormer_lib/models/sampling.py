@@ -38,8 +38,9 @@ class Sampling:
             keep_BV[:, self.top_k :] = False
         if self.top_p < 1.0:
             p_BV = ordered_BV.masked_fill(~keep_BV, -torch.inf).softmax(-1)
-            # A token stays while those before it have not reached p, so the likeliest one always does.
+            # A token stays while those before it have not reached p; the likeliest one also where p rounds to zero.
             keep_BV &= p_BV.cumsum(-1) - p_BV < self.top_p
+            keep_BV[:, 0] = True
         keep_BV = torch.zeros_like(keep_BV).scatter(-1, index_BV, keep_BV)
         return logits_BV.masked_fill(~keep_BV, -torch.inf).softmax(-1)
 

@@ -35,6 +35,10 @@ def stream(
         raise ValueError("vocabulary=None: the model knows ids and no text; set model.vocabulary")
     if not prompt:
         raise ValueError("prompt='': must hold at least one character")
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as fault:
+        raise ValueError(f"prompt={prompt!r}: must be valid Unicode: {fault.reason}") from None
     if "" in stop:
         raise ValueError(f"stop={list(stop)!r}: each must hold at least one character")
     ids = encoded(model.vocabulary, prompt).to(model.embedding.weight.device)

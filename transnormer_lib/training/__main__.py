@@ -149,7 +149,8 @@ def _checked(options: argparse.Namespace) -> "tuple[RunConfig, RunStore]":
 
 def _say(text: str) -> None:
     """Print ``text`` in one line, once instead of once per process."""
-    if os.environ.get("RANK", "0") == "0":
+    rank, processes = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
+    if not (rank.isdecimal() and processes.isdecimal() and 0 < int(rank) < int(processes)):
         print(" ".join(text.split()), file=sys.stderr)
 
 

@@ -9,20 +9,32 @@ import os
 from pathlib import Path
 from typing import Any
 
+from transnormer_lib.project import UserMistake
 from transnormer_lib.training.config import Precision, RunRefused
 
+_OF_A_LAUNCHER = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 _MIXED = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 
 def launched_processes() -> int:
     """The number of processes that the launcher (``torchrun``) started; 1 without a launcher.
 
-    Raises :class:`RunRefused` for a ``WORLD_SIZE`` that is no such number.
+    Raises :class:`RunRefused` for a ``WORLD_SIZE`` that is no such number, for a ``RANK`` or ``LOCAL_RANK`` that does
+    not fit it, and for several processes without what a launcher sets beside it.
     """
     text = os.environ.get("WORLD_SIZE", "1")
     if not text.isdecimal() or int(text) < 1:
         raise RunRefused(f"WORLD_SIZE={text!r}: must be a whole number of at least 1, as a launcher sets it")
-    return int(text)
+    processes = int(text)
+    for name in ("RANK", "LOCAL_RANK"):
+        rank = os.environ.get(name, "0")
+        if not rank.isdecimal() or int(rank) >= processes:
+            raise RunRefused(
+                f"{name}={rank!r}: must be a whole number below WORLD_SIZE={processes}, as a launcher sets it"
+            )
+    if lacking := [name for name in _OF_A_LAUNCHER if processes > 1 and not os.environ.get(name)]:
+        raise RunRefused(f"WORLD_SIZE={text!r}: a launcher also sets {', '.join(lacking)}; start the run with torchrun")
+    return processes
 
 
 def build_accelerator(precision: Precision, tracker: Any = None, tracking_dir: Path | None = None) -> Any:
@@ -30,12 +42,26 @@ def build_accelerator(precision: Precision, tracker: Any = None, tracking_dir: P
 
     Under ``torchrun`` it joins the processes, by NCCL on GPUs and gloo on CPUs. ``tracker`` is a name that Accelerate
     knows or a ``GeneralTracker``; trackers that write files write them below ``tracking_dir``. Raises
-    :class:`RunRefused` for fp16 without a GPU, FSDP version 1, and a tracker that is unknown or not installed.
+    :class:`RunRefused` for fp16 without a GPU, FSDP version 1, a tracker that is unknown or not installed, and wrong
+    settings of Accelerate's in the environment.
     """
+    try:
+        return _accelerator(precision, tracker, tracking_dir)
+    except UserMistake:
+        raise
+    except (ValueError, KeyError) as problem:
+        given = [f"{name}={value!r}" for name, value in sorted(os.environ.items()) if name.startswith("ACCELERATE_")]
+        said = " ".join(str(problem).split())
+        raise RunRefused(f"Accelerate cannot be set up with {', '.join(given) or 'its settings'}: {said}") from problem
+
+
+def _accelerator(precision: Precision, tracker: Any, tracking_dir: Path | None) -> Any:
     import torch
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState, PartialState
+    from accelerate.utils import parse_flag_from_env
 
+    parse_flag_from_env("ACCELERATE_USE_FSDP")  # which is read again with every step
     # Without cpu=True, Accelerate would not join processes on CPUs.
     state = PartialState(cpu=not torch.accelerator.is_available())
     if precision == "fp16" and state.device.type == "cpu":

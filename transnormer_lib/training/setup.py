@@ -107,7 +107,9 @@ def training_batches(config: RunConfig, data: "Data") -> Sampler:
     if isinstance(data, TextCorpus):
         masked = (data.vocabulary, options.masking) if options.task == "masked" else None
         shape = {"length": options.length, "batch_size": options.batch_size, "seed": config.seed}
-        words = data.word_starts.get("train")
+        words, tokens = data.word_starts.get("train"), data.tokens["train"].size
+        if tokens < options.length + (masked is None):
+            raise RunRefused(f"data.length={options.length}: {options.corpus!r} has only {tokens} tokens to train on")
         return WindowBatches(data.tokens["train"], **shape, masked=masked, shortest=options.shortest, word_starts=words)
     return ExampleBatches(data.splits["train"], padding(config, data), options.batch_size, config.seed)
 

@@ -44,7 +44,7 @@ def default_root() -> Path:
     Raises :class:`UserMistake` for a variable that names a file.
     """
     if own := os.environ.get("TRANSNORMER_RUNS"):
-        if Path(own).is_file():
+        if Path(own).exists() and not Path(own).is_dir():
             raise UserMistake(f"TRANSNORMER_RUNS={own!r}: must be a folder, and is a file")
         return Path(own)
     checkout = Path(__file__).resolve().parents[2]
