@@ -45,6 +45,68 @@ def test_three_clicks_lead_from_the_front_page_to_a_run_s_record(report: Path, w
     assert '"measurements"' in page.content() or '"parameters"' in page.content()
 
 
+QUESTIONS = ["Does it hold?", "Why?", "How fast?", "What is wrong?", "Run a number again", "Notebooks"]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_of_the_front_page_is_one_tap_from_its_answer_on_a_phone(
+    question: str, report: Path, visit: Open
+) -> None:
+    page = visit(report / "index.html", 390).page
+    link = page.get_by_role("navigation", name="Questions").get_by_role("link", name=question)
+    box = link.bounding_box()
+    assert box["y"] + box["height"] < 200  # on the first screen
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")  # and it stays in sight
+    link.click()
+    page.wait_for_load_state()
+    if "#" not in at(page):
+        assert page.locator("h1").first.is_visible()
+        return
+    anchor = at(page).partition("#")[2]
+    assert page.evaluate(IN_SIGHT, anchor)
+    if anchor.startswith("thesis-"):
+        assert page.locator(f"[id='{anchor}'] .why").is_visible()
+
+
+def test_the_contents_of_a_page_mark_where_one_is(report: Path, visit: Open) -> None:
+    page = visit(report / "04_autoregressive_lm.html").page
+    headings = page.locator("article h2")
+    for number in (1, 3):
+        heading = headings.nth(number)
+        heading.evaluate("(node) => node.scrollIntoView()")
+        name = heading.get_attribute("id")
+        page.wait_for_function(
+            "(name) => document.querySelector('.contents.wide [aria-current]')?.hash === '#' + name", arg=name
+        )
+        assert page.locator(".contents.wide [aria-current]").count() == 1
+
+
+def test_the_contents_stay_in_sight_on_a_phone_and_fold_when_one_has_chosen(report: Path, visit: Open) -> None:
+    page = visit(report / "04_autoregressive_lm.html", 390).page
+    page.evaluate("scrollTo(0, document.body.scrollHeight / 2)")
+    contents = page.locator(".contents.narrow")
+    summary = contents.locator("summary")
+    assert summary.bounding_box()["y"] < 60
+    summary.click()
+    link = contents.locator("a").nth(2)
+    name = str(link.get_attribute("href")).removeprefix("#")
+    link.click()
+    assert contents.get_attribute("open") is None
+    assert page.evaluate(IN_SIGHT, name)
+
+
+def test_a_claim_leads_to_the_code_that_measured_it_and_to_its_row_in_the_ledger(report: Path, visit: Open) -> None:
+    page = visit(report / "01_gradient_theory.html", fragment="#claim-eq-9").page
+    ways = page.locator("[id='row-eq-9'] .ways, [id='claim-eq-9'] .ways").first
+    ways.get_by_role("link", name="code").click()
+    code = page.evaluate("location.hash.slice(1)")
+    assert page.evaluate("(id) => document.getElementById(id).open", code)
+    page.go_back()
+    ways.get_by_role("link", name="ledger").click()
+    page.wait_for_url("**/ledger.html#claim-eq-9")
+    assert page.evaluate(IN_SIGHT, "claim-eq-9")
+
+
 def test_the_filters_are_set_by_keyboard_and_kept_in_the_address(report: Path, visit: Open) -> None:
     page = visit(report / "ledger.html").page
     total = page.locator("table.claims tbody tr").count()
