@@ -12,15 +12,13 @@ from chaos_trials import Tried, trials
 from command_deaths import Command, half_written, make_project, results, strike
 from project_factory import STUDY
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc"),
-]
+pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 TRAIN = ("train", "--only", "03", "--jobs", "2")
 # The trials of ``make chaos``; the others try one of each.
 CASES = {
     ("transnormer", "SIGKILL"): 6, ("transnormer", "SIGTERM"): 4, ("transnormer", "SIGINT"): 4, ("share", "SIGKILL"): 4,
 }  # fmt: skip
+SHORT = ("share", "SIGKILL")  # the one of ``make test``; the others are slow
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +30,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, dict[s
     return time.monotonic() - began, results(project)
 
 
-@pytest.mark.parametrize(("victim", "name"), CASES, ids=map("-".join, CASES))
+@pytest.mark.parametrize(
+    ("victim", "name"),
+    [pytest.param(*key, id="-".join(key), marks=() if key == SHORT else pytest.mark.slow) for key in CASES],
+)
 def test_the_next_training_ends_as_if_nothing_had_been(
     victim: str, name: str, undisturbed: tuple[float, dict[str, Any]], tmp_path: Path, tried: Tried
 ) -> None:
@@ -56,6 +57,7 @@ def test_the_next_training_ends_as_if_nothing_had_been(
     assert hit
 
 
+@pytest.mark.slow
 def test_of_two_reports_of_a_preset_at_once_one_is_refused_and_the_other_whole(tmp_path: Path, tried: Tried) -> None:
     alone, both = make_project(tmp_path / "alone"), make_project(tmp_path / "both")
     assert Command(alone).run() == (0, "")
@@ -71,6 +73,7 @@ def test_of_two_reports_of_a_preset_at_once_one_is_refused_and_the_other_whole(t
         tried("two reports of one preset at once")
 
 
+@pytest.mark.slow
 def test_reports_of_two_presets_at_once_share_the_store_and_are_both_whole(tmp_path: Path, tried: Tried) -> None:
     alone, both = make_project(tmp_path / "alone"), make_project(tmp_path / "both")
     shutil.copytree(both.root / "params" / "quick", both.root / "params" / "other")

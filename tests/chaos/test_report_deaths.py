@@ -10,15 +10,13 @@ import pytest
 from chaos_trials import Tried, trials
 from command_deaths import Command, half_written, make_project, results, strike
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc"),
-]
+pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 # The trials of ``make chaos``; the others try one of each.
 CASES = {
     ("transnormer", "SIGKILL"): 6, ("transnormer", "SIGTERM"): 3, ("transnormer", "SIGINT"): 3,
     ("snakemake", "SIGKILL"): 5, ("guard", "SIGKILL"): 4, ("kernel", "SIGKILL"): 4, ("share", "SIGKILL"): 3,
 }  # fmt: skip
+SHORT = ("transnormer", "SIGKILL")  # the one of ``make test``; the others are slow
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +28,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, dict[s
     return time.monotonic() - began, results(project)
 
 
-@pytest.mark.parametrize(("victim", "name"), CASES, ids=map("-".join, CASES))
+@pytest.mark.parametrize(
+    ("victim", "name"),
+    [pytest.param(*key, id="-".join(key), marks=() if key == SHORT else pytest.mark.slow) for key in CASES],
+)
 def test_the_next_report_ends_as_if_nothing_had_been(
     victim: str, name: str, undisturbed: tuple[float, dict[str, Any]], tmp_path: Path, tried: Tried
 ) -> None:
