@@ -109,13 +109,13 @@ def _leading(value: Any) -> float | None:
 def _printed(values: Sequence[Any]) -> list[str]:
     """A published column: all digits, and in each number as many decimals as the most that one of them has."""
     texts = [shown(value, 8) for value in values]
-    if not all(value is None or (_is_number(value) and re.fullmatch(r"[−\d.]+", shown(value, 8))) for value in values):
+    pairs = list(zip(values, texts, strict=True))
+    if not all(value is None or (_is_number(value) and re.fullmatch(r"[−\d.]+", text)) for value, text in pairs):
         return texts
-    decimals = [len(text.partition(".")[2]) for value, text in zip(values, texts, strict=True) if value is not None]
-    if not decimals or not max(decimals):
-        return texts
-    width = max(decimals)
-    return [shown(v) if v is None else f"{v:.{width}f}".replace("-", "−") for v in values]
+    width = max((len(text.partition(".")[2]) for value, text in pairs if value is not None), default=0)
+    return (
+        [text if value is None else f"{value:.{width}f}".replace("-", "−") for value, text in pairs] if width else texts
+    )
 
 
 def _texts(values: Sequence[Any], digits: int, math: bool) -> list[str]:
