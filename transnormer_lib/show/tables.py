@@ -113,9 +113,9 @@ def _printed(values: Sequence[Any]) -> list[str]:
     if not all(value is None or (_is_number(value) and re.fullmatch(r"[−\d.]+", text)) for value, text in pairs):
         return texts
     width = max((len(text.partition(".")[2]) for value, text in pairs if value is not None), default=0)
-    return (
-        [text if value is None else f"{value:.{width}f}".replace("-", "−") for value, text in pairs] if width else texts
-    )
+    if not width:  # whole numbers are grouped by thousands
+        return texts
+    return [text if value is None else f"{value:.{width}f}".replace("-", "−") for value, text in pairs]
 
 
 def _texts(values: Sequence[Any], digits: int, math: bool) -> list[str]:
