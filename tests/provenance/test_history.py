@@ -1,20 +1,40 @@
-"""Git is asked which commit gave a file its content; where it does not know, the answer is None."""
+"""Git is asked which commit first said what a file says; where it does not know, the answer is None."""
 
 from pathlib import Path
 
 import pytest
 from history_factory import commit, git
 
-from transnormer_lib.provenance.history import Commit, commit_of, held
+from transnormer_lib.provenance.history import Commit, came_after, commit_of
 
 FILE = "studies/one/plan.yaml"
+
+
+def since(path: Path) -> Commit | None:
+    """The commit that first had the first line of a file as it is."""
+    now = path.read_text().splitlines()[0]
+    return commit_of(path, same=lambda text: text.splitlines()[0] == now)
 
 
 def test_the_commit_is_that_of_the_last_change_of_this_file(tmp_path: Path) -> None:
     commit(tmp_path, {FILE: "a"}, 20)
     second = commit(tmp_path, {FILE: "b"}, 21)
     commit(tmp_path, {"another": "c"}, 22)
-    assert commit_of(tmp_path / FILE) == Commit(second, "2026-11-21T12:00:00+00:00")
+    assert since(tmp_path / FILE) == Commit(second, "2026-11-21T12:00:00+00:00")
+
+
+def test_what_is_added_leaves_the_commit(tmp_path: Path) -> None:
+    commit(tmp_path, {FILE: "a"}, 20)
+    second = commit(tmp_path, {FILE: "b"}, 21)
+    commit(tmp_path, {FILE: "b\nmore"}, 22)
+    assert since(tmp_path / FILE) == Commit(second, "2026-11-21T12:00:00+00:00")
+
+
+def test_what_was_changed_for_a_while_counts_from_when_it_was_first_said(tmp_path: Path) -> None:
+    first = commit(tmp_path, {FILE: "a"}, 20)
+    commit(tmp_path, {FILE: "b"}, 21)
+    commit(tmp_path, {FILE: "a"}, 22)
+    assert since(tmp_path / FILE) == Commit(first, "2026-11-20T12:00:00+00:00")
 
 
 def test_a_file_that_is_moved_keeps_its_commit(tmp_path: Path) -> None:
@@ -22,34 +42,32 @@ def test_a_file_that_is_moved_keeps_its_commit(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / FILE).rename(tmp_path / "elsewhere" / "plan.yaml")
     commit(tmp_path, {}, 21)
-    found = commit_of(tmp_path / "elsewhere" / "plan.yaml")
+    found = since(tmp_path / "elsewhere" / "plan.yaml")
     assert found is not None
     assert found.name == first
-    assert held(first, tmp_path / "elsewhere" / "plan.yaml") is True
 
 
 @pytest.mark.parametrize("staged", [False, True], ids=["edited", "edited and staged"])
 def test_content_that_is_not_committed_has_no_commit(tmp_path: Path, staged: bool) -> None:
-    first = commit(tmp_path, {FILE: "a"})
+    commit(tmp_path, {FILE: "a"})
     (tmp_path / FILE).write_text("b")
     if staged:
         git(tmp_path, "add", FILE)
-    assert commit_of(tmp_path / FILE) is None
-    assert held(first, tmp_path / FILE) is False
+    assert since(tmp_path / FILE) is None
 
 
 def test_outside_a_checkout_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     (tmp_path / "plan.yaml").write_text("a")
-    assert commit_of(tmp_path / "plan.yaml") is None
-    assert held("0" * 40, tmp_path / "plan.yaml") is None
+    assert since(tmp_path / "plan.yaml") is None
+    assert came_after(tmp_path, "0" * 40, "1" * 40) is None
 
 
 def test_without_git_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = commit(tmp_path, {FILE: "a"})
     monkeypatch.setenv("PATH", "")
-    assert commit_of(tmp_path / FILE) is None
-    assert held(first, tmp_path / FILE) is None
+    assert since(tmp_path / FILE) is None
+    assert came_after(tmp_path, first, first) is None
 
 
 def test_a_history_that_is_cut_off_knows_only_what_changed_in_it(tmp_path: Path) -> None:
@@ -58,15 +76,15 @@ def test_a_history_that_is_cut_off_knows_only_what_changed_in_it(tmp_path: Path)
     commit(whole, {"other": "b"}, 21)
     newest = commit(whole, {FILE: "c"}, 22)
     git(tmp_path, "clone", "--quiet", "--depth", "2", whole.as_uri(), str(cut))
-    found = commit_of(cut / FILE)
+    found = since(cut / FILE)
     assert found is not None
     assert found.name == newest
-    assert commit_of(cut / "old" / "plan.yaml") is None
+    assert since(cut / "old" / "plan.yaml") is None
 
 
-def test_a_commit_held_what_was_committed_by_then(tmp_path: Path) -> None:
-    before = commit(tmp_path, {"another": "x"}, 20)
-    with_it = commit(tmp_path, {FILE: "a"}, 21)
-    after = commit(tmp_path, {"another": "y"}, 22)
-    assert [held(name, tmp_path / FILE) for name in (before, with_it, after)] == [False, True, True]
-    assert held("0" * 40, tmp_path / FILE) is None
+def test_a_commit_came_after_itself_and_what_it_was_made_from(tmp_path: Path) -> None:
+    first = commit(tmp_path, {"another": "x"}, 20)
+    second = commit(tmp_path, {FILE: "a"}, 21)
+    third = commit(tmp_path, {"another": "y"}, 22)
+    assert [came_after(tmp_path, name, second) for name in (first, second, third)] == [False, True, True]
+    assert came_after(tmp_path, "0" * 40, second) is None

@@ -91,9 +91,9 @@ class Kept:
                 "trained is not known."
             )
         if after == judged:
-            return f"decided beforehand, {commit}; the code that trained the judged runs ({judged}) held it."
+            return f"decided beforehand, {commit}; the code that trained the judged runs ({judged}) came after it."
         missing = f"{judged - after} of the {judged} judged runs"
-        return f"{commit}; the code that trained {missing} did not hold it, as far as git knows."
+        return f"{commit}; the code that trained {missing} did not come after it, as far as git knows."
 
     def reworded(self, claims: Mapping[str, Claim]) -> list[str]:
         """The claims whose statement is not the one that was kept."""

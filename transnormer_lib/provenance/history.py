@@ -1,10 +1,11 @@
-"""What git says of a committed file: which commit gave it its content, and whether a commit held it.
+"""What git says of a committed file: which commit first said what it says, and whether a commit came after that.
 
-The content counts, not the path: a file that is moved keeps its commit. The answer is None where git does not know:
-outside a checkout, of content that is not committed, and where the history is cut off.
+A file that is moved keeps its commit. The answer is None where git does not know: outside a checkout, of content that
+is not committed, and where the history is cut off.
 """
 
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,33 +19,30 @@ class Commit:
     date: str  # ISO 8601
 
 
-def commit_of(path: Path) -> Commit | None:
-    """The commit in which the file got its present content."""
-    blob = _blob(path)
-    found = blob and _git(path.parent, "log", f"--find-object={blob}", "--format=%H %cI %P")
-    if not found:
-        return None
-    name, date, *parents = found.splitlines()[-1].split()
+def commit_of(path: Path, same: Callable[[str], bool]) -> Commit | None:
+    """The first commit whose text of the file was ``same``, as the last committed one must be."""
+    log = _git(path.parent, "log", "--follow", "--name-only", "--format=commit %H %cI %P", "--", path.name)
+    first: Commit | None = None
+    parents: list[str] = []
+    for entry in (log or "").split("commit ")[1:]:
+        head, *names = entry.split("\n")
+        name, date, *before = head.split()
+        text = _git(path.parent, "show", f"{name}:{''.join(names).strip()}")
+        if text is not None and same(text):
+            first, parents = Commit(name, date), before
+        elif first is None:
+            return None
     # Where a shallow clone begins every file looks new.
-    if not parents and _git(path.parent, "rev-parse", "--is-shallow-repository") != "false":
+    if first and not parents and _git(path.parent, "rev-parse", "--is-shallow-repository") != "false":
         return None
-    return Commit(name, date)
-
-
-def held(commit: str, path: Path) -> bool | None:
-    """Whether the files of a commit had the present content of ``path`` among them."""
-    blob, blobs = _blob(path), _blobs(path.parent, commit)
-    return None if blob is None or blobs is None else blob in blobs
-
-
-def _blob(path: Path) -> str | None:
-    return _git(path.parent, "hash-object", path.name)
+    return first
 
 
 @lru_cache
-def _blobs(folder: Path, commit: str) -> frozenset[str] | None:
-    listed = _git(folder, "ls-tree", "-r", "--full-tree", commit)
-    return None if listed is None else frozenset(line.split()[2] for line in listed.splitlines())
+def came_after(folder: Path, later: str, earlier: str) -> bool | None:
+    """Whether the commit ``later`` is ``earlier`` or one of its descendants."""
+    known = _git(folder, "cat-file", "-e", f"{later}^{{commit}}") is not None
+    return _git(folder, "merge-base", "--is-ancestor", earlier, later) is not None if known else None
 
 
 def _git(folder: Path, *command: str) -> str | None:

@@ -57,6 +57,16 @@ def test_a_plan_is_shown_part_by_part_with_its_commit(root: Path) -> None:
     ]
 
 
+def test_what_is_added_to_a_plan_leaves_what_came_after_it(root: Path) -> None:
+    path = f"{STUDY}/plan.yaml"
+    before = commit(root, {path: "question: Why not?\n"}, 19)
+    decided = commit(root, {path: "question: Why?\n"}, 20)
+    trained = commit(root, {"code.py": "x = 1\n"}, 21)
+    commit(root, {path: "question: Why?\nadded: A rate was set.\n"}, 22)
+    (found,) = plans.evidence(STUDY, {"one": before, "two": decided, "three": trained})
+    assert (found["commit"], found["judged"], found["after"]) == (decided, 3, 2)
+
+
 def test_a_plan_without_a_history_is_shown_without_a_commit(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     (root / STUDY).mkdir()

@@ -1,7 +1,8 @@
 """The plans of a study: what was decided before its judged runs were trained. ``studies/<study>/plan*.yaml``.
 
 A plan maps parts (question, rows, seeds, primary claim, what would count for and against) to texts. It is committed
-before its judged runs are trained; what is added afterwards is exploratory (``ledger.claims.Claim.exploratory``).
+before its judged runs are trained. Its part ``added`` tells what happened since and is no part of what was decided; a
+claim that is added afterwards is exploratory (``ledger.claims.Claim.exploratory``).
 
 A study with several plans names the runs of each in its ``__init__.py``, as patterns:
 ``PLANS = {"plan_of_recall": ("recall-*",), "plan": ("*",)}``. A run belongs to the first plan that names it.
@@ -12,6 +13,8 @@ from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from transnormer_lib import studies
 from transnormer_lib.files import read_yaml
@@ -29,7 +32,7 @@ def files(study: str) -> list[Path]:
 
 
 def table(study: str, name: str = "plan") -> list[dict[str, str]]:
-    """A plan as a table's lines, last the commit that holds it, where git knows it.
+    """A plan as a table's lines, last the commit that first decided the same, where git knows it.
 
     Raises FileNotFoundError for a plan that the study does not have.
     """
@@ -37,7 +40,7 @@ def table(study: str, name: str = "plan") -> list[dict[str, str]]:
     content: dict[str, str] = read_yaml(path)
     if "primary" in content:
         content = content | {"the primary claim's test": NO_EASIER}
-    commit = history.commit_of(path)
+    commit = _commit(path)
     if commit is not None:
         content = content | {"commit": f"{commit.name[:12]}, {commit.date[:10]}"}
     return [{"part": part.replace("_", " "), "the plan": text} for part, text in content.items()]
@@ -46,15 +49,16 @@ def table(study: str, name: str = "plan") -> list[dict[str, str]]:
 def evidence(study: str, judged: Mapping[str, str | None]) -> list[dict[str, Any]]:
     """For ``ledger.kept``, per plan: its content, its commit, and how many of its judged runs came after that.
 
-    ``judged`` maps runs to the commits of the code that trained them. A run came after a plan if that code held the
-    plan as it is today: ``after`` is their number, None if git knows none of these commits, or no commit of the plan.
+    ``judged`` maps runs to the commits of the code that trained them. A run came after a plan if that code was
+    committed with or after what the plan decides: ``after`` is their number, None if git knows none of these commits,
+    or no commit of the plan.
     """
     owners = _owners(study, judged)
     found = []
     for path in files(study):
-        commit = history.commit_of(path)
+        commit = _commit(path)
         own = [judged[run] for run, names in owners.items() if path.stem in names]
-        known = [None if code is None or commit is None else history.held(code, path) for code in own]
+        known = [code and commit and history.came_after(path.parent, code, commit.name) for code in own]
         found.append(
             {
                 "file": path.name,
@@ -66,6 +70,19 @@ def evidence(study: str, judged: Mapping[str, str | None]) -> list[dict[str, Any
             }
         )
     return found
+
+
+def _commit(path: Path) -> history.Commit | None:
+    return history.commit_of(path, same=lambda text: _decided(text) == _decided(path.read_text(encoding="utf-8")))
+
+
+def _decided(text: str) -> Any:
+    """What a plan decides; of a text that is no plan, the text."""
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text.strip()
+    return {part: said for part, said in content.items() if part != "added"} if isinstance(content, dict) else content
 
 
 def _owners(study: str, runs: Iterable[str]) -> dict[str, list[str]]:
