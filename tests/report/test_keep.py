@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.keep import keep
 from transnormer_lib.report.staleness import digest
 from transnormer_lib.studies.common import plans
+from transnormer_lib.training.config import DataConfig, OptimizerConfig
 
 NOTEBOOK = "09_ablations"
 CLAIMS = [
@@ -35,7 +37,11 @@ def ran(report_dir: Path, status: str = "ok") -> None:
 def trained(seed: int, device: str = "a machine") -> dict[str, Any]:
     made: dict[str, Any] = {"device": device, "commit": "abc", "dirty": False}
     fields = {"status": "finished", "steps": 2, "parameters": 7, "flops": 9, "seconds": 60.0, "train_loss": [1.0]}
-    return {**fields, "validation": [{"step": 2, "bits_per_token": 3.0 + seed}], "provenance": made}
+    return {
+        **fields,
+        "validation": [{"step": 2, "bits_per_token": 3.0 - seed, "nats_per_token": 3.0 - seed}],
+        "provenance": made,
+    }
 
 
 @pytest.fixture
@@ -50,15 +56,23 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return made
 
 
+def _config(seed: int) -> Any:
+    """Seed 0 serves the search of seed 1, at another rate."""
+    searched = () if seed == 0 else ("run-seed0", "run-seed1")
+    own = {"name": f"run-seed{seed}", "seed": seed, "rate_search": searched}
+    return SimpleNamespace(**own, data=DataConfig(), optimizer=OptimizerConfig(learning_rate=0.1 * (1 + seed)))
+
+
 def serve(monkeypatch: pytest.MonkeyPatch, stored: dict[int, dict[str, Any]]) -> None:
     """Let the study ask for seeds 0 and 1, of which the store has ``stored``."""
-    from types import SimpleNamespace
-
     from transnormer_lib.training.store import RunStore
 
-    configs = [SimpleNamespace(name=f"run-seed{seed}", seed=seed) for seed in (0, 1)]
+    configs = [_config(seed) for seed in (0, 1)]
     monkeypatch.setattr("transnormer_lib.report.keep.runs", lambda notebook, parameters: configs)
-    found = {seed: SimpleNamespace(record=content) for seed, content in stored.items()}
+    found = {
+        seed: SimpleNamespace(record=content, config=_config(seed), validation=content["validation"][-1])
+        for seed, content in stored.items()
+    }
     monkeypatch.setattr(RunStore, "find", lambda self, config: found.get(config.seed))
 
 
@@ -70,7 +84,7 @@ def test_what_is_kept_is_what_the_report_and_the_store_have(project: Project) ->
     assert [claim["id"] for claim in found.claims] == ["a"]
     assert [(run["name"], run["validation"][0]["bits_per_token"]) for run in found.runs] == [
         ("run-seed0", 3.0),
-        ("run-seed1", 4.0),
+        ("run-seed1", 2.0),
     ]
     assert (found.device, found.commit, found.training_seconds) == ("a machine", "abc", 120.0)
     assert (
@@ -98,6 +112,16 @@ def test_a_run_that_is_not_good_is_not_kept(project: Project, status: str) -> No
     ran(project.report_dir("quick"), status)
     with pytest.raises(UserMistake, match=r"has no good run at preset 'quick' .*; make it first: transnormer report"):
         keep(project, "quick", NOTEBOOK)
+
+
+def test_a_row_that_is_not_judged_at_the_best_rate_of_its_search_is_not_kept(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worse = trained(1) | {"validation": [{"step": 2, "bits_per_token": 5.0, "nats_per_token": 5.0}]}
+    serve(monkeypatch, {0: trained(0), 1: worse})
+    with pytest.raises(UserMistake, match=r"run is judged at 0\.2, and 0\.1 was the best of its search; set"):
+        keep(project, "quick", NOTEBOOK)
+    assert not list((project.root / "reports").glob("kept/*/*.json"))
 
 
 def test_a_file_of_another_kind_is_refused(project: Project) -> None:
@@ -150,7 +174,7 @@ def test_the_plan_is_kept_with_its_commit_and_the_runs_that_came_after_it(
     assert (plan["file"], plan["commit"], plan["judged"], plan["after"]) == ("plan.yaml", planned, 1, 1)
     assert found.planned() == [
         f"plan.yaml: decided beforehand, commit {planned[:12]}, 2026-11-20; "
-        "the code that trained the judged runs (1) held it."
+        "the code that trained the judged runs (1) came after it."
     ]
     assert found.origin({})["plans"] == found.planned()
 
@@ -181,9 +205,12 @@ PLAN |= {"judged": 5, "after": 5}
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({}, "decided beforehand, commit cccccccccccc, 2026-11-20; the code that trained the judged runs (5) held it"),
-        ({"after": 3}, "the code that trained 2 of the 5 judged runs did not hold it"),
-        ({"after": 0}, "the code that trained 5 of the 5 judged runs did not hold it"),
+        (
+            {},
+            "decided beforehand, commit cccccccccccc, 2026-11-20; the code that trained the judged runs (5) came after",
+        ),
+        ({"after": 3}, "the code that trained 2 of the 5 judged runs did not come after it"),
+        ({"after": 0}, "the code that trained 5 of the 5 judged runs did not come after it"),
         ({"judged": 0, "after": None}, "none of these runs was judged by it"),
         ({"commit": None, "date": None, "after": None}, "the commit of its content is not known"),
         ({"after": None}, "before the notebook ran; when the judged runs (5) were trained is not known"),

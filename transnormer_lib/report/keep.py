@@ -12,7 +12,7 @@ from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.records import write_json
 from transnormer_lib.show.evidence import exhibits
 from transnormer_lib.studies import runs
-from transnormer_lib.studies.common import plans
+from transnormer_lib.studies.common import plans, rates
 
 # The fields of a run's record that figures and tables read.
 _RUN_FIELDS = ("status", "steps", "parameters", "flops", "seconds", "validation")
@@ -21,8 +21,8 @@ _RUN_FIELDS = ("status", "steps", "parameters", "flops", "seconds", "validation"
 def keep(project: Project, preset: str, notebook: str) -> Path:
     """Write what the last report of ``preset`` found in ``notebook`` and return the file.
 
-    Raises UserMistake if the notebook's last run failed, if notebook, record or claims.json were edited since, or if
-    the store lacks one of its training runs.
+    Raises UserMistake if the notebook's last run failed, if notebook, record or claims.json were edited since, if the
+    store lacks one of its training runs, or if a row is not judged at the best learning rate of its search.
     """
     from transnormer_lib.training.store import RunStore
 
@@ -33,16 +33,19 @@ def keep(project: Project, preset: str, notebook: str) -> Path:
             f"transnormer report --preset {preset} --only {notebook[:2]}"
         )
     record, ledger = run.record, read_json_list(project.report_dir(preset) / "claims.json")
-    store, records, made = RunStore(), [], []
+    store, records, made, stored = RunStore(), [], [], []
     judged: dict[str, str | None] = {}  # the runs on judged seeds, with the commit of the code that trained them
     for config in runs(notebook, record["parameters"]):
         found = store.find(config)
         if found is None:
             raise UserMistake(f"keep={notebook!r}: the store has no run {config.name} of the present code")
+        stored.append(found)
         records.append({"name": config.name, "seed": config.seed} | {name: found.record[name] for name in _RUN_FIELDS})
         made.append(found.record["provenance"])
         if config.seed in record["parameters"].get("seeds", [config.seed]):
             judged[config.name] = found.record["provenance"]["commit"]
+    if passed := rates.passed_over(stored):
+        raise UserMistake(f"keep={notebook!r}: {'; '.join(passed)}; set the rates of params/{preset} and train again")
     made = made or [record["provenance"]]
     content = {
         "preset": preset,

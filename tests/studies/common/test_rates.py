@@ -19,6 +19,7 @@ from transnormer_lib.studies.autoregressive_lm import runs as autoregressive
 from transnormer_lib.studies.bidirectional_lm import runs as bidirectional
 from transnormer_lib.studies.common import rates
 from transnormer_lib.studies.common.parameters import read
+from transnormer_lib.studies.gau_model import runs as gau_model
 from transnormer_lib.studies.gradient_stability import runs as stability
 from transnormer_lib.studies.speech_ctc import runs as speech
 from transnormer_lib.training.store import RunStore
@@ -174,3 +175,41 @@ def test_kept_rates_are_shown_aside_with_their_settings(monkeypatch: pytest.Monk
     assert "on seed 100, and the rate taken: 0.01 by 1 and 0.03 by 1 of 2 rows." in html
     assert "600 steps of 4 sequences of 256 tokens, 4 layers of width 64, judged on seeds 10 and 11." in html
     assert "data-aside" in html
+
+
+def _ended(config: Any, **last: float) -> Any:
+    return SimpleNamespace(config=config, record={"status": "finished"}, validation=last)
+
+
+def at_night(study: Any, notebook: str) -> Any:
+    return read(study.Parameters, resolve(PROJECT, "night", notebook))
+
+
+@pytest.mark.parametrize(
+    ("study", "notebook", "measure"),
+    [(ablations, "09_ablations", "nats_per_token"), (speech, "13_speech_ctc", "error_rate")],
+)
+def test_a_row_that_is_not_judged_at_the_best_rate_of_its_search_is_named_once(
+    study: Any, notebook: str, measure: str
+) -> None:
+    search = study.search(at_night(study, notebook))
+    row = search.rows[0]
+    taken = rates.own(search.parameters, row).learning_rate
+    better = next(rate for rate in search.parameters.rates_tried if rate != taken)
+
+    def ran(best: float) -> list[Any]:
+        tried = [*rates.flat(search.tried()[row]), *(run for name, _, run in search.judged() if name == row)]
+        return [_ended(run, **{measure: abs(math.log(run.optimizer.learning_rate / best))}) for run in tried]
+
+    assert rates.passed_over(ran(taken)) == []
+    (sentence,) = rates.passed_over(ran(better))
+    assert f"is judged at {taken:g}, and {better:g} was the best of its search" in sentence
+    assert rates.passed_over(ran(better)[1:]) == []  # the search is not whole
+
+
+def test_a_classifiers_rate_is_measured_by_its_tasks_first_metric() -> None:
+    search = gau_model.tunings("review-sentiment", at_night(gau_model, "15_gau_model"))
+    taken = {rates.own(search.parameters, row).learning_rate for row in search.rows}
+    other = next(rate for rate in search.parameters.rates_tried if rate not in taken)
+    runs = [_ended(run, accuracy=float(run.optimizer.learning_rate == other)) for run in search.runs()]
+    assert len(rates.passed_over(runs)) == len(search.rows)

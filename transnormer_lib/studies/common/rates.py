@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from transnormer_lib.analysis.seeds import mean
 from transnormer_lib.checks import check_choice
+from transnormer_lib.data.tasks import task_definition
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.models import architectures
 from transnormer_lib.show.tables import show_table
@@ -21,6 +22,7 @@ from transnormer_lib.studies.common.language_models import (
     run_name,
 )
 from transnormer_lib.training.config import RunConfig
+from transnormer_lib.training.records import error_of
 from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.stored_run import Run, RunFailed
 
@@ -148,6 +150,36 @@ def untried(search: Search) -> dict[str, float]:
     taken = {row: own(search.parameters, row).learning_rate for row in search.rows}
     tried = search.parameters.rates_tried if search.parameters.rate_seeds else ()
     return {row: rate for row, rate in taken.items() if tried and rate not in tried}
+
+
+def passed_over(runs: Sequence[Run]) -> list[str]:
+    """Which of a preset's runs are not at the best rate of their search: a sentence per row, its seeds together.
+
+    Read from the runs alone: lower is the error of a transcriber, the loss of a language model, and what the first
+    metric of a task lacks. A search of which a run is missing says nothing.
+    """
+    by_name, sentences = {run.config.name: run for run in runs}, {}
+    for run in runs:
+        tried = [by_name[name] for name in run.config.rate_search if name in by_name]
+        if not tried or len(tried) < len(run.config.rate_search):
+            continue
+        by_rate: dict[float, list[Run]] = {}
+        for other in tried:
+            by_rate.setdefault(other.config.optimizer.learning_rate, []).append(other)
+        scores = {rate: mean([_measured(other) for other in others]) for rate, others in by_rate.items()}
+        best, taken = min(scores, key=scores.__getitem__), run.config.optimizer.learning_rate
+        if scores.get(taken, math.inf) > scores[best]:
+            row = run.config.name.removesuffix(f"-seed{run.config.seed}")
+            sentences[row] = f"{row} is judged at {taken:g}, and {best:g} was the best of its search"
+    return list(sentences.values())
+
+
+def _measured(run: Run) -> float:
+    if run.record["status"] != "finished":
+        return math.inf
+    if run.config.data.task == "classify":
+        return -run.validation[task_definition(run.config.data.task_name).metrics[0]]
+    return error_of(run.validation)
 
 
 def show_search(search: Search, store: RunStore) -> None:
