@@ -6,7 +6,7 @@ it, one YAML per notebook has values for the notebook's parameters cell.
 
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,7 +34,7 @@ class Preset:
     scale: Scale  # decides which verdicts are possible
     description: str  # one line for the index page
     device: Literal["cpu", "gpu"]  # gpu: jobs on one machine take turns
-    threads: int  # per process; with 1 the results do not depend on the number of cores
+    threads: int = field(metadata={"most": 1024})  # per process; with 1 results do not depend on the number of cores
     minutes_per_notebook: float  # a notebook that takes longer is stopped and has failed
     runs_per_job: int  # training runs per Snakemake job; 1 spreads them most widely over a cluster
 

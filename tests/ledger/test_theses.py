@@ -25,6 +25,7 @@ CLAIMS = by_id(
         report_factory.claim("second", "ordering", report_factory.TABLE, decided_at="night"),
         report_factory.claim("speed", "ordering", report_factory.TABLE, decided_at="gpu", timing=True),
         report_factory.claim("ratio", "number", report_factory.TABLE),
+        report_factory.claim("later", "ordering", report_factory.TABLE, decided_at="night", exploratory=True),
         report_factory.claim("printed", "print", report_factory.TABLE),
         report_factory.claim("slip", "misprint", report_factory.THEORY, corrected="bound"),
     ]
@@ -118,7 +119,20 @@ EFFECT = {"claim": "lead", "form": "percent", "unit": "percent of the loss"}
 def test_an_effect_in_percent_is_the_difference_over_the_other_side_s_loss() -> None:
     found = answered(thesis(["lead"], effect=EFFECT), lead=entry("lead", "reproduced", measured=measured()))
     assert (found.effect, found.interval) == (5.0, (2.5, 7.5))
-    assert found.controls == "The matched controls (softmax) beat the bigram, 4.5, with every seed."
+    assert found.controls == "The matched controls (softmax) beat the bigram, 4.5, with every seed; the closest by 1.5."
+
+
+def test_what_a_claim_says_that_was_added_after_the_plan_is_marked_as_such() -> None:
+    asked = thesis(["later"], effect=EFFECT | {"claim": "later"})
+    found = answered(asked, later=entry("later", "reproduced", measured=measured()))
+    assert found.exploratory
+    assert found.because == (
+        "For it: later holds (asked after the runs were known). "
+        "The matched controls (softmax) beat the bigram, 4.5, with every seed; the closest by 1.5."
+    )
+    assert not answered(
+        thesis(["lead"], effect=EFFECT), lead=entry("lead", "reproduced", measured=measured())
+    ).exploratory
 
 
 def test_an_effect_that_quick_measured_is_not_shown() -> None:

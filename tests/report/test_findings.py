@@ -27,7 +27,11 @@ def answer(name: str, word: str, sides: str, locus: str = "Section 1", **fields:
 
 
 def kept(**fields: Any) -> Kept:
-    runs = [{"name": f"run-{seed}", "seconds": 1800.0, "parameters": 1000 * (seed + 1)} for seed in range(4)]
+    study = fields.get("notebook", "01_a")
+    runs = [
+        {"name": f"{study}-{seed}", "seconds": 1800.0, "parameters": 1000 * (seed + 1), "steps": 600}
+        for seed in range(4)
+    ]
     given = {
         "preset": "night",
         "scale": "night",
@@ -74,12 +78,17 @@ def test_every_thesis_stands_in_one_place() -> None:
 
 
 def test_how_sure_is_counted_from_the_kept_runs() -> None:
-    first, second = findings.how_sure([kept(), replace(kept(notebook="02_b"), device="another")])
-    assert "8 kept runs of models with 1,000 to 4,000 parameters, 5 seeds a row, 4 hours of training" in first
+    first, second = findings.how_sure([kept(), kept(notebook="02_b", device="another")])
+    assert (
+        "8 kept runs of models with 1,000 to 4,000 parameters and 600 to 600 steps, 5 seeds a row, 4 hours of training"
+        in first
+    )
     assert "a CPU; another" in first
     assert "learning rate" in second
+    shared = kept(notebook="03_c", runs=kept().runs)  # a run that two studies read counts once
+    assert findings.how_sure([kept(), shared, kept(notebook="02_b", device="another")]) == [first, second]
     few = kept(parameters={"seeds": [1, 2, 3]})  # judge no ordering
-    assert findings.how_sure([few, kept(), replace(kept(notebook="02_b"), device="another")]) == [first, second]
+    assert findings.how_sure([few, kept(), kept(notebook="02_b", device="another")]) == [first, second]
     assert findings.how_sure([few]) == findings.how_sure([]) == []
 
 

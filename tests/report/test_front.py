@@ -1,6 +1,7 @@
 """The front page: the answers first, a plot per thesis, and nothing that they do not say."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def answer(name: str, word: str, **fields: Any) -> Answer:
 
 def test_the_answers_stand_before_everything_else_and_name_every_thesis(root: Path) -> None:
     page = check_page(root / QUICK / "index.html")
-    order = ["Of 4 theses 1 is contradicted, 1 is supported and 2 cannot be told yet", "The notebooks"]
+    order = ["Of its 4 theses 1 is contradicted, 1 is supported and 2 cannot be told yet", "The notebooks"]
     places = [page.text.index(words) for words in order]
     assert places == sorted(places)
     assert "What does not hold: Of broken" in page.text
@@ -93,7 +94,7 @@ def test_a_notebook_s_page_opens_with_the_theses_that_it_serves(root: Path) -> N
     [
         (11.72, (10.9, 12.5), "late lowers the loss by 11.7% (10.9 to 12.5)"),
         (-0.31, (-0.5, -0.1), "late raises the loss by 0.31% (0.10 to 0.50)"),
-        (0.05, (-0.1, 0.2), "late lowers the loss by 0.05% (−0.10 to 0.20)"),
+        (0.05, (-0.1, 0.2), "late: 0.05% (−0.10 to 0.20), which holds zero"),
     ],
     ids=["ahead", "behind", "neither"],
 )
@@ -106,11 +107,11 @@ def test_the_last_sentence_says_the_sizes(effect: float, interval: tuple[float, 
 @pytest.mark.parametrize(
     ("effect", "interval", "words"),
     [
-        (-0.0048, (-0.0128, 0.0033), "late: 0.005 bits per symbol (−0.003 to 0.013) against it"),
-        (0.0004, (-0.0001, 0.0009), "late: 0.0004 bits per symbol (−0.0001 to 0.0009) for it"),
-        (1.94, (-0.04, 3.57), "late: 1.9 bits per symbol (0.0 to 3.6) for it"),
+        (-0.0048, (-0.0128, 0.0033), "late: −0.005 bits per symbol (−0.013 to 0.003), which holds zero"),
+        (0.0004, (0.0001, 0.0009), "late: 0.0004 bits per symbol (0.0001 to 0.0009) for it"),
+        (-1.94, (-3.57, -0.04), "late: 1.9 bits per symbol (0.0 to 3.6) against it"),
     ],
-    ids=["behind", "tiny", "ahead"],
+    ids=["neither", "ahead", "behind"],
 )
 def test_a_size_that_is_no_loss_is_told_in_its_own_unit(
     effect: float, interval: tuple[float, float], words: str
@@ -118,6 +119,22 @@ def test_a_size_that_is_no_loss_is_told_in_its_own_unit(
     asked = thesis("late", "ahead", headline=True, effect=EFFECT | {"form": "difference", "unit": "bits per symbol"})
     found = Answer("transnormer", asked, "supported", (), effect=effect, interval=interval, settled=True)
     assert front.sentences([found])[2] == f"With 95% intervals, {words}."
+
+
+def test_questions_of_our_own_are_counted_beside_the_paper_s() -> None:
+    ours = replace(answer("mine", "contradicted"), thesis=thesis("mine", "ahead", locus="Beyond the paper"))
+    found = front.sentences([answer("a", "supported"), answer("b", "cannot tell"), ours])
+    assert found[0] == (
+        "Of its 2 theses 1 is supported and 1 cannot be told yet. Of 1 question beside it, 1 is contradicted."
+    )
+    assert "What does not hold: Of mine (our question)." in found[1]
+    assert front.sentences([ours])[0].strip() == "Of 1 question beside it, 1 is contradicted."
+
+
+def test_an_effect_names_what_it_is_over() -> None:
+    asked = thesis("late", "ahead", effect=EFFECT | {"over": "over FLASH-quad"})
+    found = Answer("transnormer", asked, "mixed", (), effect=0.4, interval=(-0.2, 1.0), settled=False)
+    assert front.effect_text(found) == "0.4% (−0.2 to 1.0) over FLASH-quad, unresolved"
 
 
 def test_an_effect_that_its_claim_leaves_open_is_no_headline_and_says_so() -> None:

@@ -67,6 +67,7 @@ def test_a_whole_number_serves_as_a_float(tmp_path: Path) -> None:
         ("limit: 2.5", "limit=2.5: must be int | None"),
         ("flag: 1", "flag=1: must be bool"),
         ("seeds: []", "seeds=[]: must hold at least one, as in the notebook"),
+        ("seeds: [3, 4, 3]", "seeds=[3, 4, 3]: holds a value twice"),
         ("seeds: [0, 1180591620717411303424]", "seeds=1180591620717411303424: must be at most 1000000000"),
         ("limit: 1000000000000", "limit=1000000000000: must be at most 1000000000"),
         ("seeds: [-1]", "seeds=-1: must be a whole number of at least 0"),

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ def test_every_thesis_stands_once_decided_or_by_its_short_name() -> None:
     found = [decided("a", "supported", part("for", "it is")), answer("b", "cannot tell"), answer("c", "cannot tell")]
     text = readme.block(found, [])
     assert "(1 of 3 theses decided)" in text
+    ours = replace(found[0], thesis=thesis("a", "ahead", locus="Beyond the paper"))
+    assert "(0 of 2 theses decided, and 1 of 1 questions of our own)" in readme.block([ours, *found[1:]], [])
     assert f"- [Supported]({PAGE}#thesis-a): Of a." in text
     assert f"- Cannot tell yet: [b]({PAGE}#thesis-b); [c]({PAGE}#thesis-c)." in text
 

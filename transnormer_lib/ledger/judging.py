@@ -233,8 +233,9 @@ def read_judged(path: Path) -> list[dict[str, Any]]:
 
 
 def write_json_list(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
-    """Write claims.json or theses.json, with its digest, unless it is unchanged."""
-    sums.write(path, json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    """Write claims.json or theses.json, a line an entry, with its digest, unless it is unchanged."""
+    lines = [json.dumps(entry, ensure_ascii=False, allow_nan=False) for entry in entries]
+    sums.write(path, "[\n" + ",\n".join(lines) + "\n]\n" if lines else "[]\n")
 
 
 def read_json_list(path: Path) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ from transnormer_lib.papers.records import Record, build, read_list
 from transnormer_lib.project import UserMistake
 
 ANSWERS = ("contradicted", "mixed", "cannot tell", "supported")
+BEYOND = "Beyond the paper"  # how the locus of a question of our own begins
 Side = Literal["for", "against", "open"]
 
 _HOLDS = ("survives", "reproduced", "trend")
@@ -63,6 +64,7 @@ class Effect(Record):
     claim: str
     form: Literal["percent", "difference", "value"]
     unit: _Text
+    over: str = ""  # what the effect is over, where the sentence names several: "over FLASH-quad"
     published: PublishedEffect | None = None
 
 
@@ -115,6 +117,12 @@ class Answer:
     scale: str | None = None  # the largest at which a part was decided
     seeds: tuple[int, ...] | None = None
     controls: str | None = None  # what the effect's matched controls did
+    exploratory: bool = False  # whether the effect's claim was added after its study's plan
+
+    @property
+    def beyond(self) -> bool:
+        """Whether the thesis is a question of our own, beside the paper."""
+        return self.thesis.locus.startswith(BEYOND)
 
     @property
     def because(self) -> str:
@@ -233,6 +241,8 @@ def _part(
         says = f"whether {bearing.holds} ({verdict}{at})"
     elif rests_on_training(claim) and scale == "quick":
         side, says = "open", f"whether {bearing.holds} (measured at quick only)"
+    if claim.exploratory and side != "open":
+        says = f"{says} (asked after the runs were known)"
     return Part(claim.id, side, verdict, says, scale, entry["source"], entry["anchor"])
 
 
@@ -242,7 +252,8 @@ def _effect(
     """The fields of an Answer that say how large the effect is; a published one also where nothing was decided."""
     if effect is None:
         return {}
-    found: dict[str, Any] = {"published_effect": _published(effect, paper, claims[effect.claim])}
+    of = claims[effect.claim]
+    found: dict[str, Any] = {"published_effect": _published(effect, paper, of), "exploratory": of.exploratory}
     entry = entries[effect.claim]
     measured = entry["measured"]
     if entry["verdict"] == "undecided" or (rests_on_training(claims[effect.claim]) and entry["scale"] == "quick"):
@@ -279,5 +290,7 @@ def _controls(measured: Mapping[str, Any]) -> str | None:
     controls, floor = measured.get("controls"), measured.get("floor")
     if not controls or not floor:
         return None
+    closest = min(abs(value - floor["value"]) for values in controls.values() for value in values)
     passed = f"{floor['name']}, {shown(floor['value'], 4)}"
-    return f"The matched controls ({', '.join(controls)}) beat {passed}, with every seed."
+    beaten = f"The matched controls ({', '.join(controls)}) beat {passed}, with every seed"
+    return f"{beaten}; the closest by {shown(closest, 2)}."

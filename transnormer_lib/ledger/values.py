@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_GROUPED = 10_000  # whole numbers from here on have commas between their thousands
 DIGITS = 6  # significant digits kept: enough for published values, few enough for two runs to agree
 
 
@@ -44,8 +45,7 @@ def shown(value: Any, digits: int = 5) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        text = f"{value:,}".replace(",", "\u202f") if abs(value) >= 10_000 else str(value)
-        return text.replace("-", "−")
+        return (f"{value:,}" if abs(value) >= _GROUPED else str(value)).replace("-", "−")
     if isinstance(value, float):
         return _float_text(value, digits)
     if isinstance(value, Mapping):
@@ -66,6 +66,7 @@ def _float_text(value: float, digits: int) -> str:
         return "∞" if value > 0 else "−∞"
     if value == 0 or 1e-3 <= abs(value) < 10**digits:
         text = f"{value:.{digits}g}"
+        text = f"{int(text):,}" if abs(value) >= _GROUPED and text.lstrip("-").isdigit() else text
     else:
         mantissa, exponent = f"{value:.3e}".split("e")
         mantissa = mantissa.rstrip("0").rstrip(".")

@@ -15,7 +15,6 @@ from transnormer_lib.papers.catalogue import Paper, papers
 from transnormer_lib.report.front import effect_text, published_text
 from transnormer_lib.report.pages import content_digest, html_page, is_current
 
-BEYOND = "Beyond the paper"  # how the locus of a question of our own begins
 _SEEDS = 5  # fewer judge no ordering
 _CLAUSES = 2  # of one side of an answer; the others stand in the thesis' row
 
@@ -75,8 +74,8 @@ def found(answers: Sequence[Answer]) -> list[Found]:
             texts.append(
                 Found(
                     paper,
-                    tuple(_finding(answer) for answer in decided if not _ours(answer)),
-                    tuple(_finding(answer) for answer in decided if _ours(answer)),
+                    tuple(_finding(answer) for answer in decided if not answer.beyond),
+                    tuple(_finding(answer) for answer in decided if answer.beyond),
                     tuple(_unsettled(answer) for answer in undecided if effect_text(answer)),
                     tuple(answer.thesis.short for answer in undecided if not effect_text(answer)),
                 )
@@ -88,10 +87,6 @@ def _unsettled(answer: Answer) -> str:
     """``local attention in the early layers: 11.8% (11.5 to 12.1), but it is open whether nearness is the cause``."""
     left = [part.says for part in answer.parts if part.side == "open"]
     return f"{answer.thesis.short}: {effect_text(answer)}" + (f", but it is open {_joined(left)}" if left else "")
-
-
-def _ours(answer: Answer) -> bool:
-    return answer.thesis.locus.startswith(BEYOND)
 
 
 def _finding(answer: Answer) -> Finding:
@@ -124,17 +119,21 @@ def _size(answer: Answer) -> list[str]:
 def how_sure(kept: Sequence[Kept]) -> list[str]:
     """On what the answers about trained models rest, in sentences; [] without kept evidence."""
     judged = [one for one in kept if len(one.parameters.get("seeds", ())) >= _SEEDS]
-    runs: list[Any] = [run for one in judged for run in one.runs]
+    # Studies share runs: each counts once.
+    runs: list[Any] = list({(run["name"], run["seconds"]): run for one in judged for run in one.runs}.values())
     if not runs:
         return []
     seeds = sorted({len(one.parameters["seeds"]) for one in judged})
-    sizes = sorted(run["parameters"] for run in runs)
-    hours = sum(one.training_seconds for one in judged) / 3600
+    sizes, steps = (sorted(run[name] for run in runs) for name in ("parameters", "steps"))
+    hours = sum(run["seconds"] for run in runs) / 3600
     machines = sorted({one.device for one in judged})
     return [
         f"Answers about trained models rest on {len(runs):,} kept runs of models with {sizes[0]:,} to {sizes[-1]:,} "
-        f"parameters, {' or '.join(map(str, seeds))} seeds a row, {hours:.0f} hours of training on "
-        f"{'; '.join(machines)}.",
-        "Each row has its own learning rate, chosen on seeds that are not judged; intervals are paired by seed; nobody "
-        "wins against a model that does not beat a simple one. What larger models would do is not known from these.",
+        f"parameters and {steps[0]:,} to {steps[-1]:,} steps, {' or '.join(map(str, seeds))} seeds a row, "
+        f"{hours:.0f} hours of training on {'; '.join(machines)}.",
+        "Each row has its own learning rate, chosen on seeds that are not judged. A positive effect speaks for its "
+        "thesis; intervals are paired by seed, and unresolved is what does not outlast the correction for several "
+        "comparisons. Nobody wins against a model that does not beat a simple one: a bigram, or for masked models a "
+        "two-sided n-gram; notebooks say which rows a trigram still beats. What larger models would do is not known "
+        "from these.",
     ]

@@ -53,9 +53,9 @@ def sections(answers: Sequence[Answer], kept: Sequence[Kept], claims: Mapping[st
 def sentences(answers: Sequence[Answer]) -> list[str]:
     """The answer to a paper as a whole: how its theses stand, which they are, and how large the effects."""
     by_word = {word: [found for found in answers if found.answer == word] for word in ANSWERS}
-    counts = [f"{len(found)} {word}" for word, found in by_word.items() if found and word != "cannot tell"]
-    unknown = len(by_word["cannot tell"])
-    first = f"Of {len(answers)} theses {_listed([*counts, *([f'{unknown} cannot be told yet'] if unknown else [])])}."
+    printed, own = [[found for found in answers if found.beyond is beyond] for beyond in (False, True)]
+    beside = f" Of {_count(own, 'question')} beside it, {_standing(own)}." if own else ""
+    first = (f"Of its {_count(printed, 'thesis', 'theses')} {_standing(printed)}." if printed else "") + beside
     named = [
         f"{words}: {_joined([_told(found) for found in by_word[word]])}."
         for word, words in (("contradicted", "What does not hold"), ("mixed", "In part"), ("supported", "What holds"))
@@ -66,6 +66,18 @@ def sentences(answers: Sequence[Answer]) -> list[str]:
         f"With 95% intervals, {'; '.join(effects)}." if effects else "No effect on models that have learned is settled."
     )
     return [first, " ".join(named) or "None has been decided.", last]
+
+
+def _standing(answers: Sequence[Answer]) -> str:
+    """``1 is contradicted, 2 are mixed and 3 cannot be told yet``."""
+    by_word = {word: sum(found.answer == word for found in answers) for word in ANSWERS}
+    unknown = by_word.pop("cannot tell")
+    counts = [f"{number} {word}" for word, number in by_word.items() if number]
+    return _listed([*counts, *([f"{unknown} cannot be told yet"] if unknown else [])])
+
+
+def _count(answers: Sequence[Answer], one: str, more: str = "") -> str:
+    return f"{len(answers)} {one if len(answers) == 1 else more or one + 's'}"
 
 
 def lines(answers: Sequence[Answer]) -> list[str]:
@@ -120,7 +132,8 @@ def effect_text(found: Answer) -> str | None:
     if found.effect is None or found.thesis.effect is None:
         return None
     size = _sized(found.effect, found.interval or (), found.thesis.effect.unit)
-    return size if found.settled else f"{size}, unresolved"
+    size = f"{size} {found.thesis.effect.over}".rstrip()
+    return size + ("" if found.settled else ", unresolved") + (", exploratory" if found.exploratory else "")
 
 
 def published_text(found: Answer) -> str | None:
@@ -145,11 +158,16 @@ def _headline(found: Answer) -> str | None:
     """``local attention in the early layers lowers the loss by 11.7% (10.9 to 12.5)``."""
     if not found.settled or found.effect is None or found.interval is None or found.thesis.effect is None:
         return None
+    (low, high), unit, over = found.interval, found.thesis.effect.unit, found.thesis.effect.over
+    if low <= 0 <= high:
+        return (
+            f"{found.thesis.short}: {_sized(found.effect, found.interval, unit)} {over}".rstrip() + ", which holds zero"
+        )
     sign = 1.0 if found.effect >= 0 else -1.0
-    size = _sized(sign * found.effect, sorted(sign * end for end in found.interval), found.thesis.effect.unit)
+    size = _sized(sign * found.effect, sorted(sign * end for end in found.interval), unit)
     if _on_axis(found):
-        return f"{found.thesis.short} {'lowers' if sign > 0 else 'raises'} the loss by {size}"
-    return f"{found.thesis.short}: {size} {'for' if sign > 0 else 'against'} it"
+        return f"{found.thesis.short} {'lowers' if sign > 0 else 'raises'} the loss by {size} {over}".rstrip()
+    return f"{found.thesis.short}: {size} {over}".rstrip() + f" {'for' if sign > 0 else 'against'} it"
 
 
 def _joined(told: Sequence[str]) -> str:
@@ -160,7 +178,7 @@ def _joined(told: Sequence[str]) -> str:
 
 def _told(found: Answer) -> str:
     """The thesis in a list of those with its answer; of a mixed one, with what speaks against it."""
-    sentence = found.thesis.sentence.rstrip(".")
+    sentence = found.thesis.sentence.rstrip(".") + (" (our question)" if found.beyond else "")
     against = [part.says for part in found.parts if part.side == "against"]
     return f"{sentence} (but {against[0]})" if found.answer == "mixed" else sentence
 

@@ -113,9 +113,9 @@ def resolve(project: Project, preset: str, notebook: str) -> dict[str, Any]:
     before all. Of a mapping, such as a rate per row, each entry counts on its own.
 
     Raises :class:`UserMistake` for a name that the notebook does not have (naming the nearest), a value of the wrong
-    type, a number that is negative, not finite or beyond a billion, an empty list of names or whole numbers where the
-    notebook's is not, a ``scale`` that is not the preset's, and an ``extends`` that is neither form, unknown or in a
-    circle.
+    type, a number that is negative, not finite or beyond a billion, a list of names or whole numbers that holds one
+    twice or is empty where the notebook's is not, a ``scale`` that is not the preset's, and an ``extends`` that is
+    neither form, unknown or in a circle.
     """
     return _resolve(project, preset, notebook, ())
 
@@ -146,6 +146,8 @@ def _resolve(project: Project, preset: str, notebook: str, extending: tuple[str,
             empty = value == [] != known[name].default and known[name].annotation in _NAMES_OR_NUMBERS
             if empty and name not in _MAY_BE_EMPTY:
                 raise UserMistake(f"{where}: {name}=[]: must hold at least one, as in the notebook")
+            if known[name].annotation in _NAMES_OR_NUMBERS and len(set(value)) < len(value):
+                raise UserMistake(f"{where}: {name}={value!r}: holds a value twice")
             resolved[name] = value
         elif name != "scale":
             raise UserMistake(f"{where}: {name}={value!r}: no such parameter{nearest(name, known)}")

@@ -61,7 +61,10 @@ def block(found: Sequence[Answer], above: Sequence[Kept]) -> str:
         decided = [answer for answer in mine if answer.answer != "cannot tell"]
         if not mine:
             continue
-        parts.append(f"**{paper.title}** ({len(decided)} of {len(mine)} theses decided)\n")
+        ours = [answer in decided for answer in mine if answer.beyond]
+        beside = f", and {sum(ours)} of {len(ours)} questions of our own" if ours else ""
+        told = f"{len(decided) - sum(ours)} of {len(mine) - len(ours)} theses decided{beside}"
+        parts.append(f"**{paper.title}** ({told})\n")
         parts += [line(answer) for answer in decided]
         if len(decided) < len(mine):
             rest = [
