@@ -43,7 +43,7 @@ def test_a_formula_becomes_the_elements_it_means(formula: str, needed: str) -> N
 
 def test_a_display_formula_says_so_and_an_inline_one_does_not() -> None:
     assert 'display="block"' in mathml("x", display=True)
-    assert 'display="inline"' in mathml("x")
+    assert mathml("x").startswith("<math><mrow>")
 
 
 def test_aligned_rows_carry_no_numbers_of_their_own() -> None:

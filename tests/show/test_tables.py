@@ -131,6 +131,29 @@ def test_the_best_of_a_column_is_bold_and_named(values: list[Any], lowest: list[
     assert "<b>" not in table_html(rows, caption="A")
 
 
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ([(3.5, 1), (2.25, 9)], "A. Best: b&amp;1, 2.25.</caption>"),
+        ([(2.0, 1), (2.0, 1)], "A. Best: b&amp;0, b&amp;1, 2.</caption>"),
+        ([(2.0, 1)] * 4, "A. 4 rows are equally good.</caption>"),
+        ([(None, 1), (2.0, 1)], "<caption>A</caption>"),
+    ],
+    ids=["one", "ties", "too many to name", "nothing to compare"],
+)
+def test_a_caption_ends_with_the_best_row_of_its_column(rows: list[tuple[Any, Any]], says: str) -> None:
+    found = [{"row": f"b&{number}", "loss": loss, "size": size} for number, (loss, size) in enumerate(rows)]
+    assert says in table_html(found, caption="A", lowest=["loss"])
+    assert "<caption>A</caption>" in table_html(found, caption="A")
+
+
+def test_a_caption_says_which_row_is_best_in_most_columns() -> None:
+    rows = [{"row": "a", "x": 1, "y": 1, "z": 9}, {"row": "b", "x": 2, "y": 3, "z": 3}]
+    assert "A! Best in 2 of 3 columns: a.</caption>" in table_html(rows, caption="A!", lowest=["x", "y", "z"])
+    html = table_html(rows, caption="A", lowest=["x"], highest=["y"])
+    assert "A. Another row is best in each of the 2 columns.</caption>" in html
+
+
 def test_published_numbers_have_as_many_decimals_as_the_most_that_one_has() -> None:
     html = table_html(
         [{"row": "a", "printed": 33.5}, {"row": "b", "printed": 31.01}], caption="A", published=["printed"]

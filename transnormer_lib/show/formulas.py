@@ -28,7 +28,7 @@ _TAG = re.compile(
 )
 # Browsers space these signs like relations, TeX does not: / | ‖ ∂.
 _TIGHT = re.compile(r"<mo([^>]*)>(&#x(?:0002F|0007C|02016|02202);|[/|‖∂])</mo>")
-_FOLLOWED = re.compile(r'(<math [^>]*display="inline">(?:(?!</math>).)*</math>)([.,;:!?)\]’”]+)')
+_FOLLOWED = re.compile(r"(<math>(?:(?!</math>).)*</math>)([.,;:!?)\]’”]+)")
 # $...$ as Markdown cells and statements write it: no space inside the dollars; \$ is a dollar sign.
 _INLINE = re.compile(r"(?<!\\)\$(?!\s)([^$]+?)(?<![\s\\])\$")
 
@@ -56,7 +56,7 @@ def mathml(latex: str, *, display: bool = False) -> str:
         detail = f": {error}" if str(error) else ""
         raise MathError(f"formula {formula}: {type(error).__name__}{detail}") from None
     _check_result(element, formula)
-    return _TIGHT.sub(r'<mo\1 lspace="0" rspace="0">\2</mo>', element)
+    return _short(_TIGHT.sub(r'<mo\1 lspace="0" rspace="0">\2</mo>', element))
 
 
 def text_with_math(text: str) -> Markup:
@@ -69,6 +69,12 @@ def text_with_math(text: str) -> Markup:
 def keep_punctuation(html: str) -> str:
     """Keep an inline formula and the sign after it on one line."""
     return _FOLLOWED.sub(r'<span class="tn-together">\1\2</span>', html)
+
+
+def _short(element: str) -> str:
+    """The element as a page of HTML needs it: without its namespace and the default display, signs as themselves."""
+    element = element.replace(' xmlns="http://www.w3.org/1998/Math/MathML"', "").replace(' display="inline"', "")
+    return re.sub(r"&#x([0-9A-Fa-f]+);", lambda sign: str(escape(chr(int(sign[1], 16)))), element)
 
 
 def _check_braces(formula: str) -> None:

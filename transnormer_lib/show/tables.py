@@ -2,6 +2,7 @@
 
 import numbers
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import floor, log10
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _HYPHEN = re.compile(r"(?<![\w.)\]-])-(?=\.?\d|∞)")
 _LEADING = re.compile(r"[−-]?\d[\d.]*(?![\d.]*\s*/)")  # of "3.49 (3.47 to 3.53)"; not of two numbers, "29.6 / 31.0"
 _BEST = "Bold: the best of its column."
+_NAMED = 3  # of equally good rows a caption names at most so many
 _LONG_TEXT = 40  # from this many characters on, a column of text may wrap
 
 
@@ -54,10 +56,11 @@ def table_html(
 
     ``published`` names the columns with the paper's values: they are set in italics and keep all their digits; other
     numbers show at most ``digits`` significant ones, and as many decimals as the rest of their column. Of the columns
-    in ``lowest`` and ``highest`` the best number is set in bold, and a screen reader says so; of text counts the number
-    that it begins with. ``caption``, ``note``, headings and the columns named in ``math`` may hold ``$math$``, so they
-    must not hold text from data. A page folds a table that stands ``aside``. Raises ValueError for an empty caption, no
-    rows, rows with different columns, a heading without a word, or an argument that names a column that does not exist.
+    in ``lowest`` and ``highest`` the best number is set in bold, a screen reader says so, and the caption ends with the
+    row that has it; of text counts the number that it begins with. ``caption``, ``note``, headings and the columns
+    named in ``math`` may hold ``$math$``, so they must not hold text from data. A page folds a table that stands
+    ``aside``. Raises ValueError for an empty caption, no rows, rows with different columns, a heading without a word,
+    or an argument that names a column that does not exist.
     """
     if not caption.strip():
         raise ValueError(f"caption={caption!r}: must say something")
@@ -84,9 +87,30 @@ def table_html(
         best = _best(values, min if name in lowest else max) if name in lowest or name in highest else set()
         texts.append([(text, number in best) for number, text in enumerate(column)])
     rows = list(zip(*texts, strict=True))
-    marked = any(best for column in texts for _, best in column)
-    note = " ".join(text for text in (note.strip(), _BEST if marked else "") if text)
-    return render("show/templates/table.html.j2", caption=caption, columns=columns, rows=rows, note=note, aside=aside)
+    finding = _finding(texts)
+    note = " ".join(text for text in (note.strip(), _BEST if finding else "") if text)
+    fields = {"caption": caption, "finding": finding, "columns": columns, "rows": rows, "note": note, "aside": aside}
+    return render("show/templates/table.html.j2", **fields)
+
+
+def _finding(texts: Sequence[Sequence[tuple[str, bool]]]) -> str:
+    """Which row is bold, as a caption says it: with its number in a table of one such column, else how often."""
+    columns = [[row for row, (_, best) in enumerate(column) if best] for column in texts]
+    columns = [rows for rows in columns if rows]
+    if not columns:
+        return ""
+    counts = Counter(row for rows in columns for row in rows)
+    most = max(counts.values())
+    first = [row for row in counts if counts[row] == most]
+    if len(columns) > 1 and most == 1:
+        return f"Another row is best in each of the {len(columns)} columns."
+    if len(first) > _NAMED:
+        return f"{len(first)} rows are equally good."
+    names = ", ".join(texts[0][row][0] for row in sorted(first))
+    if len(columns) == 1:
+        number = next(column[first[0]][0] for column in texts if column[first[0]][1])
+        return f"Best: {names}, {number}."
+    return f"Best in {most} of {len(columns)} columns: {names}."
 
 
 def _best(values: Sequence[Any], choose: Callable[[Iterable[float]], float]) -> set[int]:
