@@ -66,7 +66,7 @@ $(STAMP): pyproject.toml constraints.txt
 		echo "setup: creating $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv --clear $(VENV); }
 	@echo "setup: installing the pinned dependencies (some minutes the first time; log in $(VENV)/install.log)"
 	@rm -f $(STAMP)
-	@$(if $(LOCKED),$(BIN)/python -m pip install --quiet --log $(VENV)/install.log --require-hashes -r requirements.lock \
+	@$(if $(LOCKED),$(BIN)/python -m pip install --quiet --log $(VENV)/install.log --require-hashes --no-deps -r requirements.lock \
 		&& $(BIN)/python -m pip install --quiet --log $(VENV)/install.log --no-deps --no-build-isolation -e .,\
 		$(BIN)/python -m pip install --quiet --log $(VENV)/install.log -c constraints.txt -e '.[dev]') \
 		|| { echo "setup: failed; the reason is above and in $(VENV)/install.log; run make again to resume" >&2; exit 1; }
@@ -95,7 +95,7 @@ oracles: $(ORACLES)
 	@$(BIN)/python -m pytest tests/oracles $(PYTEST_ARGS)
 
 test-browser: $(BROWSER)
-	@$(BIN)/python -m pytest tests/browser -m browser $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest tests/browser -m browser --dist worksteal $(PYTEST_ARGS)
 
 # Extras of pyproject.toml, installed when they are first wanted.
 $(BROWSER) $(ORACLES) $(DOCS): $(VENV)/.%: $(STAMP)
@@ -160,7 +160,7 @@ lock: $(SUPPLY)/.installed
 $(SUPPLY)/.installed: $(STAMP)
 	@echo "supply: installing what looks at the packages (log in $(VENV)/supply.log)"
 	@$(BIN)/python -m venv --clear $(SUPPLY)
-	@$(SUPPLY)/bin/python -m pip install --quiet --log $(VENV)/supply.log pip-audit cyclonedx-bom uv \
+	@$(SUPPLY)/bin/python -m pip install --quiet --log $(VENV)/supply.log pip-audit==2.10.1 cyclonedx-bom==7.5.0 uv==0.13.9 \
 		|| { echo "supply: failed; the reason is above and in $(VENV)/supply.log" >&2; exit 1; }
 	@touch $(SUPPLY)/.installed
 

@@ -19,10 +19,11 @@ from training_cases import config
 from transnormer_lib import cli, sums
 from transnormer_lib.data import cache, examples, fingerprints, token_files
 from transnormer_lib.data.faults import DataFault
+from transnormer_lib.ledger import kept
 from transnormer_lib.ledger.judging import last_run, measurements
-from transnormer_lib.project import Project
+from transnormer_lib.project import Project, UserMistake, find_project
 from transnormer_lib.report.index import build_report
-from transnormer_lib.training import checkpoints, trainer
+from transnormer_lib.training import carried, checkpoints, trainer
 from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.stored_run import Run
 
@@ -256,3 +257,20 @@ def test_damaged_claims_are_refused_by_name_and_written_again(
     assert (report_dir / "claims.json").read_bytes() == whole
     assert Project(root).report_dir("quick") == report_dir
     tried("damaged claims.json", count)
+
+
+@pytest.mark.parametrize("name", ["09_ablations.json", "records.json.gz"])
+def test_damaged_evidence_is_named_and_does_not_count(name: str, tmp_path: Path, tried: Tried) -> None:
+    folder, count = tmp_path / "reports" / "kept" / "night", trials(5, 100)
+    shutil.copytree(find_project().root / "reports" / "kept" / "night", folder)
+
+    def read() -> object:
+        if name == "records.json.gz":
+            return carried.read(folder / name, RunStore(tmp_path / "runs"))
+        return kept.read("night", name.removesuffix(".json"), Project(tmp_path))
+
+    for _ in damages(folder / name, 0, count):
+        with pytest.raises((UserMistake, ValueError), match=rf"{name} is not what was written"):
+            read()
+    assert not (tmp_path / "runs").exists()
+    tried("damaged kept evidence", count)

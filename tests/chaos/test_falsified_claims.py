@@ -106,7 +106,7 @@ def test_a_plan_edited_after_its_runs_is_told(
     else:
         path.write_text(text)
     (line,) = found.planned()
-    assert line.endswith(f"held it.{told}")
+    assert line.endswith(f"came after it.{told}")
     tried("falsified claim")
 
 

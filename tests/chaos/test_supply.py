@@ -49,6 +49,24 @@ def test_the_lock_has_what_is_pinned_and_what_is_needed(tried: Tried) -> None:
     tried("package locked", len(names))
 
 
+def test_a_locked_set_up_installs_nothing_but_the_lock(tried: Tried) -> None:
+    said = subprocess.run(
+        ["make", "-n", "-B", "setup", "LOCKED=1"], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    ).stdout
+    installs = said.replace("\\\n", " ").split("pip install ")[1:]
+    # When pip resolves, it takes an extra of a package for another package, which the lock lacks.
+    assert ["--require-hashes --no-deps -r requirements.lock" in installs[0], len(installs)] == [True, 2]
+    assert "--no-deps --no-build-isolation -e ." in installs[1]
+    tried("locked set-up")
+
+
+def test_the_container_and_the_tools_are_locked(tried: Tried) -> None:
+    assert "make setup LOCKED=1" in (CHECKOUT / "Containerfile").read_text()
+    (tools,) = re.findall(r"supply.log (.+) \\$", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
+    assert len(pins(tools.replace(" ", "\n"))) == len(tools.split()) == 3
+    tried("locked set-up")
+
+
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int]]:
     """A JupyterLab with the options of ``make lab`` and no configuration: its port and its process."""
