@@ -1,6 +1,7 @@
 """What README and docs print works: Python blocks run, commands parse, and a stranger comes from a text to a model.
 
-The tests marked ``printed`` really run every command, some minutes in all; ``.ci/run`` selects them.
+The tests marked ``printed`` really run every command, some minutes in all; ``.ci/run`` selects them. Benchmarks run
+with fewer repeats than they have without options.
 """
 
 import os
@@ -65,6 +66,13 @@ ON_OWN_TEXT = ("transnormer runs", "transnormer train my_run.yaml", "transnormer
 EXPORTS = [line for line in COMMANDS if line.startswith("transnormer export")]
 CARRY = [line for line in COMMANDS if line.startswith(("transnormer runs export", "transnormer runs import"))]
 OTHERS = {*INTERRUPTED, *REFUSED, *MACHINE_DECIDES, *ON_A_CLUSTER, *OF_CI}
+# One round and short lengths instead of the usual ones: the same path, without ten minutes of repeats.
+SHORTENED = {
+    "transnormer bench attention": " --repeats 1 --lengths 512,1024",
+    "transnormer bench decoding": " --repeats 1 --lengths 512,1024",
+    "transnormer bench kernels": " --quick",
+    "python -m transnormer_kernels.bench --json reports/benchmarks": " --quick",
+}
 TO_THE_END = [line for line in COMMANDS if line not in OTHERS and not line.startswith(ON_OWN_TEXT)]
 
 
@@ -134,7 +142,7 @@ def _environment(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.parametrize("command", TO_THE_END)
 def test_a_printed_command_ends_well(command: str, tmp_path: Path) -> None:
     # Not in the program itself, since the checkout may lie below /tmp/ as well.
-    here = shlex.quote(str(tmp_path))
+    here, command = shlex.quote(str(tmp_path)), command + SHORTENED.get(command, "")
     words = _here(command.replace("reports/benchmarks", here).replace("/tmp/", f"{here}/"))
     done = subprocess.run(words, cwd=CHECKOUT, env=_environment(tmp_path), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -83,8 +83,8 @@ def test_a_notebook_runs_a_slider_moves_and_saving_leaves_the_committed_file(
     assert (found["left"], found["errors"]) == (0, [])
 
     page.evaluate(SHOW_CELL, "explore(one_row")
-    slider = page.locator(".widget-slider").first
     picture = page.locator("#fig-one-row img").first
+    slider = page.locator(".jp-Cell", has=picture).locator(".widget-slider").first  # other cells have sliders too
     before = picture.get_attribute("alt")
     assert page.evaluate(ALIGNED) == ["left"]
     assert page.locator(".tn-moves").count() == 0  # the controls of a page, whose script does not run here
