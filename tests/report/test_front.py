@@ -137,6 +137,13 @@ def test_an_effect_names_what_it_is_over() -> None:
     assert front.effect_text(found) == "0.4% (−0.2 to 1.0) over FLASH-quad, unresolved"
 
 
+def test_a_printed_effect_says_what_it_compares_where_the_claim_compares_something_else() -> None:
+    cells = {"table": "table_4", "column": "ppl_val", "better": {}, "worse": {}}
+    for of, text in (("", "2.8%"), ("between other models", "2.8% between other models")):
+        asked = thesis("late", "ahead", effect=EFFECT | {"published": cells | {"of": of}})
+        assert front.published_text(Answer("transnormer", asked, "mixed", (), published_effect=2.8)) == text
+
+
 def test_an_effect_that_its_claim_leaves_open_is_no_headline_and_says_so() -> None:
     found = answer("late", "cannot tell", effect=0.24, interval=(0.04, 0.45), settled=False)
     assert "is settled" in front.sentences([found])[2]

@@ -51,6 +51,7 @@ class PublishedEffect(Record):
     column: str
     better: dict[str, Any]
     worse: dict[str, Any]
+    of: str = ""  # what the two cells compare, where the claim's contrast is another
 
 
 class Effect(Record):

@@ -137,10 +137,12 @@ def effect_text(found: Answer) -> str | None:
 
 
 def published_text(found: Answer) -> str | None:
-    """The effect in print with its unit, or None where the paper has none."""
-    if found.published_effect is None or found.thesis.effect is None:
+    """The effect in print with its unit and, where that is another contrast, what it compares; None without one."""
+    effect = found.thesis.effect
+    if found.published_effect is None or effect is None:
         return None
-    return _sized(found.published_effect, (), found.thesis.effect.unit)
+    of = effect.published.of if effect.published else ""
+    return f"{_sized(found.published_effect, (), effect.unit)} {of}".rstrip()
 
 
 def _sized(effect: float, interval: Sequence[float], unit: str) -> str:
