@@ -15,8 +15,8 @@ WIDTHS = (390, 820, 1440)
 TALLEST = 12_000  # pixels of a page on a desktop before anything is unfolded
 ON_PAPER = {"width": 718, "height": 1047}  # A4 in CSS pixels, inside margins of a centimetre
 SHEETS = 12  # of a page on paper, as it opens
-# Contrast is what axe takes longest for. The pages of notebooks have their colours, and what folds, from one style sheet:
-# some stand for all where a page is looked at folded, or in light. Every rule is tried on all pages.
+# Contrast is what axe takes longest for. The pages of notebooks have their colours, and what folds, from one style
+# sheet: some stand for all where a page is looked at folded, or in light. Every rule is tried on all pages.
 STAND_FOR_ALL = ("03", "11", "index", "ledger")
 WITHOUT_CONTRAST = {"rules": {"color-contrast": {"enabled": False}}}
 
