@@ -207,8 +207,9 @@ def test_a_cpu_preset_keeps_training_off_the_gpu(device: str, on_cpu: bool, tmp_
     assert environment["OMP_NUM_THREADS"] == "1"
 
 
-def test_a_study_may_do_without_matched_controls(tmp_path: Path) -> None:
-    cell = 'scale: str = "quick"  # the preset\ncontrols: list[str] = ["linear-matched"]  # others'
-    project = make_project(tmp_path, {}, {"01_a": "controls: []\n"})
+@pytest.mark.parametrize("name", ["controls", "scores_tasks"])
+def test_a_study_may_do_without_matched_controls_and_without_scores(tmp_path: Path, name: str) -> None:
+    cell = f'scale: str = "quick"  # the preset\n{name}: list[str] = ["linear-matched"]  # others'
+    project = make_project(tmp_path, {}, {"01_a": f"{name}: []\n"})
     write_notebook(tmp_path / "notebooks" / "01_a.ipynb", ["1"], cell)
-    assert resolve(project, "quick", "01_a")["controls"] == []
+    assert resolve(project, "quick", "01_a")[name] == []

@@ -29,7 +29,8 @@ _TYPES: dict[str, Any] = {
 _OF_A_TYPE = (ast.Name, ast.Subscript, ast.Tuple, ast.BinOp, ast.BitOr, ast.Constant, ast.UnaryOp, ast.USub, ast.Load)
 # A study with none of the seeds, rows or lengths that its notebook has would fail in some cell.
 _NAMES_OR_NUMBERS = ("list[int]", "list[str]")
-_MAY_BE_EMPTY = ("controls",)  # without matched controls nothing is judged, and the ledger says so
+# Without matched controls nothing is judged, and the ledger says so; without tasks Figure 1 has no scores of ours.
+_MAY_BE_EMPTY = ("controls", "scores_tasks")
 
 
 @dataclass(frozen=True)
