@@ -58,7 +58,7 @@ class Parameters:
 
 def runs(parameters: Parameters) -> list[RunConfig]:
     """The runs of notebook 07 whose scores Figure 1 shows; none where ``scores_tasks`` is empty."""
-    return arena.runs(parameters.scores)
+    return arena.runs(parameters.scores) if parameters.scores.tasks else []
 
 
 def recipe(length: int, width: int = WIDTH) -> arena.Parameters:
