@@ -47,7 +47,7 @@ def test_the_next_training_ends_as_if_nothing_had_been(
         hit += strike(command, victim, signal.Signals[name], draw, seconds)
         _, error = command.end()
         assert command.left_behind() == []
-        assert "Traceback" not in error
+        assert "Traceback" not in error, error
         assert half_written(project) == []
         again = Command(project, TRAIN)
         assert again.run() == (0, "")

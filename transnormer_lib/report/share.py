@@ -7,7 +7,6 @@ is a result: its record says so and the notebook reports it. If a run cannot be 
 
 import argparse
 import os
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 from transnormer_lib.exhausted import out_of_memory
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake, find_project
 from transnormer_lib.report.progress import left_text, say
-from transnormer_lib.report.signals import end_with, on_ending
+from transnormer_lib.report.signals import end_with, interrupt_once, on_ending
 from transnormer_lib.visible import shows_plainly
 
 if TYPE_CHECKING:
@@ -98,10 +97,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--parent", type=int, default=None, help="end when this process does")
     parser.add_argument("runs", nargs="+", metavar="NOTEBOOK:NUMBER", help="runs, by their number in the study")
     options = parser.parse_args(arguments)
-    on_ending(signal.default_int_handler)
-    if options.parent is not None:
-        end_with(options.parent)
     try:
+        on_ending(interrupt_once)
+        if options.parent is not None:
+            end_with(options.parent)
         wanted = [_place(text) for text in options.runs]
         project = find_project(options.root)
         os.environ.update(project.preset(options.preset).environment)

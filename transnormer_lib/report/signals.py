@@ -21,6 +21,13 @@ def on_ending(handler: Callable[[int, FrameType | None], object]) -> None:
             signal.signal(number, handler)
 
 
+def interrupt_once(_number: int, _frame: FrameType | None) -> None:
+    """A handler: the first signal raises KeyboardInterrupt, and no later one cuts the clean-up short."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Ignore these signals inside the block, for writes that must not be cut off. Main thread only."""
