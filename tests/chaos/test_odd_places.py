@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chaos_trials import Tried
+from chaos_trials import Tried, first_or_all
 from command_deaths import Command, half_written, make_project, results, strike
 
 pytestmark = [
@@ -22,6 +22,7 @@ pytestmark = [
 PLAIN = ("setpriv", "--inh-caps=-all", "--bounding-set=-all") if os.geteuid() == 0 else ()
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 TURKISH = "tr_TR.ISO-8859-9"
+NAMES = {"dash": "-rf", "quotes": "a b 'c' \"d\"", "signs": "ünï 好 {size} $HOME `id` %s", "shell": "#;&|*?[1]\\n"}
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +40,7 @@ def plain() -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["a b 'c' \"d\"", "-rf", "ünï 好 {size} $HOME `id` %s", "#;&|*?[1]\\n"],
-    ids=["quotes", "dash", "signs", "shell"],
+    "name", first_or_all("".join(NAMES.values()), *NAMES.values()), ids=first_or_all("all at once", *NAMES)
 )
 def test_a_project_may_have_any_path(name: str, expected: dict[str, Any], tmp_path: Path, tried: Tried) -> None:
     project = make_project(tmp_path / name)
@@ -62,7 +61,7 @@ def test_a_store_may_have_a_relative_path_with_a_dash(
     tried("odd path")
 
 
-@pytest.mark.parametrize("locale", ["ascii", "turkish"])
+@pytest.mark.parametrize("locale", first_or_all("turkish", "ascii"))
 def test_the_locale_changes_nothing(locale: str, expected: dict[str, Any], tmp_path: Path, tried: Tried) -> None:
     environment = ASCII
     if locale == "turkish":
@@ -90,7 +89,7 @@ def test_a_path_that_the_locale_cannot_write_is_refused_with_the_remedy(tmp_path
     tried("odd locale")
 
 
-@pytest.mark.parametrize("home", ["none", "read-only", "missing"])
+@pytest.mark.parametrize("home", first_or_all("read-only", "none", "missing"))
 def test_the_home_may_be_absent_or_read_only(
     home: str, expected: dict[str, Any], tmp_path: Path, closed: Path, tried: Tried
 ) -> None:
@@ -142,7 +141,7 @@ def test_a_report_folder_that_cannot_be_written_is_named(tmp_path: Path, closed:
     tried("read-only folder")
 
 
-@pytest.mark.parametrize("days", [-2, 2], ids=["forward", "back"])
+@pytest.mark.parametrize("days", first_or_all(2, -2), ids=lambda days: "back" if days > 0 else "forward")
 def test_a_clock_that_was_set_changes_nothing(
     days: int, expected: dict[str, Any], tmp_path: Path, tried: Tried
 ) -> None:

@@ -20,6 +20,11 @@ def trials(few: int, full: int) -> int:
 T = TypeVar("T")
 
 
+def first_or_all(*values: T) -> list[T]:
+    """The values that a test is tried with: the first, which stands for the others, or all in ``make chaos``."""
+    return [*values] if FULL else [*values[:1]]
+
+
 def cases(few: int, full: int, *of: object) -> Callable[[T], T]:
     """Settings of a hypothesis test within a test: so many examples, drawn for ``of``, such as a mechanism's name.
 
