@@ -25,7 +25,7 @@ from transnormer_lib.ledger.verdicts import ON_REAL_DATA
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake, find_project
 from transnormer_lib.report.progress import say
 from transnormer_lib.report.records import Outcome, write_record
-from transnormer_lib.report.signals import ENDING, on_ending, undisturbed
+from transnormer_lib.report.signals import on_ending, undisturbed
 from transnormer_lib.show.controls import HEADLESS
 from transnormer_lib.show.evidence import PROVENANCE_MIME
 from transnormer_lib.visible import shows_plainly
@@ -221,8 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def on_signal(_signal: int, _frame: object) -> None:
         # A second signal must not cut the clean-up short.
-        for number in ENDING:
-            signal.signal(number, signal.SIG_IGN)
+        on_ending(signal.SIG_IGN)
         if "transnormer_lib.report.kernel" in sys.modules:
             sys.modules["transnormer_lib.report.kernel"].kill_kernel()
         raise Stopped

@@ -14,8 +14,8 @@ _POLL_SECONDS = 0.5
 _PATIENCE = 30.0  # seconds to end kernels, write records and checkpoints
 
 
-def on_ending(handler: Callable[[int, FrameType | None], object]) -> None:
-    """Call ``handler`` on these signals. One that is ignored already, as under nohup, stays ignored."""
+def on_ending(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
+    """Call ``handler`` on these signals, or ignore them (SIG_IGN). One ignored already, as under nohup, stays so."""
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
@@ -23,8 +23,7 @@ def on_ending(handler: Callable[[int, FrameType | None], object]) -> None:
 
 def interrupt_once(_number: int, _frame: FrameType | None) -> None:
     """A handler: the first signal raises KeyboardInterrupt, and no later one cuts the clean-up short."""
-    for number in ENDING:
-        signal.signal(number, signal.SIG_IGN)
+    on_ending(signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
