@@ -36,8 +36,13 @@ def _wheel(folder: Path, into: Path) -> zipfile.ZipFile:
     )
     copy = into / "copy of the source"
     shutil.copytree(folder, copy, ignore=ignored)
+    return _built(str(copy), into)
+
+
+def _built(source: str, into: Path) -> zipfile.ZipFile:
+    """The wheel that pip makes of a folder or an address, with the packages that are installed here."""
     command = [sys.executable, "-m", "pip", "wheel", "--no-index", "--no-deps", "--no-build-isolation", "-w"]
-    done = subprocess.run([*command, str(into), str(copy)], capture_output=True, text=True, timeout=250)
+    done = subprocess.run([*command, str(into), source], cwd=into, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = into.glob("*.whl")
     return zipfile.ZipFile(wheel)
@@ -84,6 +89,28 @@ def test_the_kernels_alone_have_every_file_and_need_no_library(tmp_path: Path) -
     where, *facts = _run_from(wheel, tmp_path, code).split()
     assert Path(where).is_relative_to(tmp_path)
     assert facts == ["False"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("git") is None or not (ROOT / ".git").exists(), reason="needs a checkout of git")
+def test_pip_installs_what_is_committed_from_the_address_of_the_repository(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    repository.mkdir()
+
+    def git(*words: str, folder: Path = repository) -> None:
+        command = ["git", "-c", "user.name=A test", "-c", "user.email=a@test", *words]
+        subprocess.run(command, cwd=folder, capture_output=True, timeout=120, check=True)
+
+    git("archive", "--output", str(tmp_path / "committed.tar"), "HEAD", folder=ROOT)
+    shutil.unpack_archive(tmp_path / "committed.tar", repository, filter="data")
+    git("init")
+    for option in ("uploadpack.allowFilter", "uploadpack.allowAnySHA1InWant"):  # as those who host repositories set them
+        git("config", option, "true")
+    git("add", "--all")
+    git("commit", "--message", "A copy")
+    wheel = _built(f"git+{repository.as_uri()}", tmp_path)
+    modules = {name for name in _content(wheel) if name.endswith("/__init__.py")}
+    assert {f"{package}/__init__.py" for package in PACKAGES} <= modules
 
 
 def test_a_type_checker_reads_the_annotations_of_both_packages() -> None:
