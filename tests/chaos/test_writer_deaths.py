@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from chaos_trials import Tried, trials
+from chinese_data import needs_chinese
 
 SCRIPT = Path(__file__).parents[1] / "factories" / "writer_deaths.py"
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "16384", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_ARENA_MAX": "1"}
@@ -22,9 +23,14 @@ CASES = {
 SHORT = [("token file", "kill"), ("listops", "kill"), ("reviews", "disk")]
 
 
+def marks(kind: str, manner: str) -> list[pytest.MarkDecorator]:
+    """Most trials are slow, and the reviews come with an extra."""
+    return [*([] if (kind, manner) in SHORT else [pytest.mark.slow]), *([needs_chinese] if kind == "reviews" else [])]
+
+
 @pytest.mark.parametrize(
     ("kind", "manner"),
-    [pytest.param(*key, id="-".join(key), marks=() if key in SHORT else pytest.mark.slow) for key in CASES],
+    [pytest.param(*key, id="-".join(key), marks=marks(*key)) for key in CASES],
 )
 def test_data_whose_writer_died_are_made_again_the_same(kind: str, manner: str, tmp_path: Path, tried: Tried) -> None:
     environment = os.environ | ALLOCATOR | {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
