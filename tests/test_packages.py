@@ -104,7 +104,7 @@ def test_pip_installs_what_is_committed_from_the_address_of_the_repository(tmp_p
     git("archive", "--output", str(tmp_path / "committed.tar"), "HEAD", folder=ROOT)
     shutil.unpack_archive(tmp_path / "committed.tar", repository, filter="data")
     git("init")
-    for option in ("uploadpack.allowFilter", "uploadpack.allowAnySHA1InWant"):  # as those who host repositories set them
+    for option in ("uploadpack.allowFilter", "uploadpack.allowAnySHA1InWant"):  # as hosts set them
         git("config", option, "true")
     git("add", "--all")
     git("commit", "--message", "A copy")
