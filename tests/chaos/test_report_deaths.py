@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chaos_trials import Tried, trials
+from chaos_trials import FULL, Tried, trials
 from command_deaths import Command, half_written, make_project, results, strike
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
@@ -16,6 +16,10 @@ CASES = {
     ("transnormer", "SIGKILL"): 6, ("transnormer", "SIGTERM"): 3, ("transnormer", "SIGINT"): 3,
     ("snakemake", "SIGKILL"): 5, ("guard", "SIGKILL"): 4, ("kernel", "SIGKILL"): 4, ("share", "SIGKILL"): 3,
 }  # fmt: skip
+if FULL:  # what asks a process to end, sent to one of them alone
+    CASES |= {
+        (victim, name): 2 for victim in ("snakemake", "guard", "kernel", "share") for name in ("SIGTERM", "SIGINT")
+    }
 SHORT = ("transnormer", "SIGKILL")  # the one of ``make test``; the others are slow
 
 

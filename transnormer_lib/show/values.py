@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LARGEST = 150_000  # characters; a page holds several figures and stays below two megabytes
+LARGEST = 200_000  # characters; a page holds several figures and stays below two megabytes
 _COLUMNS = ("panel", "series", "x", "y", "value")
 
 Row = tuple[str, str, Any, Any, Any]
@@ -27,8 +27,8 @@ def drawn(fig: "Figure") -> str:
 
     One line a point: the panel by its title, or by its vertical axis, the series by its label, and the place. Where an
     axis has words at its ticks, the place is the word. A band is its outline. A picture has one line a row, with the
-    values of all its columns, apart by spaces; where its columns have words, one line a value. Empty where nothing is
-    drawn in the panels' own units.
+    values of all its columns in three digits, more than its colours tell, apart by spaces; where its columns have
+    words, one line a value. Empty where nothing is drawn in the panels' own units.
     """
     panels = [ax for ax in fig.axes if not hasattr(ax, "_colorbar")]  # a colour bar is a legend, not data
     rows = [row for number, ax in enumerate(panels, 1) for row in _named(ax, _of_panel(ax, _name(ax, number)))]
@@ -115,7 +115,7 @@ def _of_grid(ax: "Axes", panel: str, label: str, values: "np.ndarray[Any, Any]")
         if named:
             yield from ((panel, label, column, row, value) for column, value in enumerate(line))
         else:
-            yield panel, label, "", row, " ".join(_text(value) for value in line)
+            yield panel, label, "", row, " ".join(_text(value, 3) for value in line)
 
 
 def _name(ax: "Axes", number: int) -> str:
@@ -127,8 +127,8 @@ def _label(artist: Any) -> str:
     return "" if label.startswith("_") else label
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, digits: int = 6) -> str:
     if not isinstance(value, float | np.floating):
         return str(value)
     number = float(value)
-    return str(int(number)) if number.is_integer() and abs(number) < 2**53 else f"{number:.6g}"
+    return str(int(number)) if number.is_integer() and abs(number) < 2**53 else f"{number:.{digits}g}"
