@@ -46,7 +46,10 @@ def test_the_next_report_ends_as_if_nothing_had_been(
         project = make_project(tmp_path / str(number))
         command = Command(project)
         command.begin()
-        hit += strike(command, victim, signal.Signals[name], draw, seconds)
+        struck = strike(command, victim, signal.Signals[name], draw, seconds)
+        if not struck:
+            seconds /= 2  # the machine is less busy than it was
+        hit += struck
         _, error = command.end()
         assert command.left_behind() == []
         assert "Traceback" not in error, error

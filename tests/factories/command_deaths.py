@@ -84,7 +84,7 @@ class Command:
         pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
         self.process = subprocess.Popen(command, env=os.environ | own | environment, preexec_fn=listen, **pipes)
 
-    def end(self, seconds: float = 150.0) -> tuple[int, str]:
+    def end(self, seconds: float = 240.0) -> tuple[int, str]:
         """Wait for the command; returns exit code and standard error."""
         _, error = self.process.communicate(timeout=seconds)
         return self.process.returncode, error

@@ -9,6 +9,7 @@ from pathlib import Path
 import nbformat
 
 from transnormer_lib.project import Project
+from transnormer_lib.report.signals import ENDING
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 # A study that trains four runs in no time.
@@ -64,8 +65,9 @@ def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
 
 
 def listen() -> None:
-    """In a child process before it starts: hear Ctrl-C even where the tests run in the background."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """In a child process before it starts: hear what asks it to end even where the tests run in the background."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def study_project(root: Path) -> Project:

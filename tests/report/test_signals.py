@@ -5,15 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from project_factory import listen
 
 from transnormer_lib.report.signals import ENDING
-
-
-def listen() -> None:
-    """In a child process before it starts: hear what asks it to end, even where the tests run under nohup."""
-    for number in ENDING:
-        signal.signal(number, signal.SIG_DFL)
-
 
 _TWICE = """
 import os, sys
