@@ -194,6 +194,14 @@ def floors(column: Column, found: Shortcuts) -> dict[str, float]:
     return {name: 100.0 * by_metric[column.metric] for name, by_metric in names.items() if column.metric in by_metric}
 
 
+def floor(results: Results, short: Mapping[str, scores.Floors], names: Sequence[str]) -> dict[str, Any]:
+    """What a model must beat on one column, the better shortcut, as arguments of a claim; {} for an average."""
+    if len(names) > 1:
+        return {}
+    (heading,) = (column.heading for column in results.columns if column.name == names[0])
+    return {"floor": max(short[heading].values()), "floor_name": "the better shortcut"}
+
+
 def table(results: Results, short: Mapping[str, scores.Floors]) -> list[dict[str, Any]]:
     """One line per row and shortcut, mean and range per column; with all of Table 5's columns the averages' means."""
     more: dict[str, dict[str, float | None]] = {}
