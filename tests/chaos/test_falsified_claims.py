@@ -76,7 +76,7 @@ def test_another_statement_is_told_beside_what_was_kept(direction: str, tried: T
     claim = by_id(CLAIMS)["ahead"].model_copy(update={"statement": f"A has a {direction} loss than B."})
     found = at_night(claim, statement="A has a lower loss than B.")
     assert found.reworded({claim.id: claim}) == ([] if direction == "lower" else ["ahead"])
-    told = "1 of the kept claim has another wording today."
+    told = "1 of the kept claims has another wording today."
     assert found.origin({claim.id: claim})["reworded"] == (None if direction == "lower" else told)
     tried("falsified claim")
 

@@ -3,7 +3,6 @@
 import os
 import random
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -149,7 +148,7 @@ def test_a_clock_that_was_set_changes_nothing(
     project = make_project(tmp_path / "project")
     command = Command(project)
     command.begin()
-    assert strike(command, "guard", signal.SIGKILL, random.Random(days), 10.0)
+    assert strike(command, "guard", "SIGKILL", random.Random(days), 10.0)
     command.end()
     command.left_behind()
     for path in project.root.rglob("*"):

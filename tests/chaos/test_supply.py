@@ -1,5 +1,6 @@
 """What is installed: every package pinned, every file of the lock with a digest; JupyterLab for this machine alone."""
 
+import json
 import re
 import socket
 import subprocess
@@ -8,6 +9,7 @@ import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,59 @@ def test_the_container_and_the_tools_are_locked(tried: Tried) -> None:
     (tools,) = re.findall(r"supply.log (.+) \\$", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
     assert len(pins(tools.replace(" ", "\n"))) == len(tools.split()) == 3
     tried("locked set-up")
+
+
+def audit(folder: Path, tool: str | None) -> tuple[int, str]:
+    """Exit code and words of ``make audit`` with this text as pip-audit; None for one that cannot be installed."""
+    supply, broken, set_up = folder / "supply", folder / "bin" / "python", folder / "set-up"
+    for name, script in ((supply / "bin" / "pip-audit", tool or ""), (broken, "exit 1")):
+        name.parent.mkdir(parents=True)
+        name.write_text(f"#!/bin/sh\n{script}\n")
+        name.chmod(0o755)
+    set_up.touch()  # newer than what it is made from
+    if tool is not None:
+        (supply / ".installed").touch()
+    own = {"STAMP": set_up, "BIN": broken.parent, "SUPPLY": supply, "VENV": folder}
+    command = ["make", "audit", *(f"{name}={value}" for name, value in own.items())]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+WRITES = 'while [ "$1" != --output ]; do shift; done; echo {{}} > "$2"; echo {said} >&2; exit {code}'
+AUDITS = {
+    "a known fault": (WRITES.format(said="torch has a fault", code=1), False, "torch has a fault"),
+    "none": (WRITES.format(said="No known faults", code=0), True, "No known faults"),
+    "no network": ("echo cannot connect >&2; exit 1", True, "skipped, advisories cannot be reached now"),
+    "no tool": (None, True, "skipped, the tool cannot be had now"),
+}
+
+
+@pytest.mark.parametrize("found", AUDITS)
+def test_an_audit_fails_for_a_known_fault_and_says_what_it_could_not_ask(
+    found: str, tmp_path: Path, tried: Tried
+) -> None:
+    tool, passes, said = AUDITS[found]
+    code, words = audit(tmp_path, tool)
+    assert (code == 0) is passes, words
+    assert said in words
+    tried("audit")
+
+
+@pytest.mark.slow
+def test_the_bill_of_materials_lists_what_is_installed_with_versions(tmp_path: Path, tried: Tried) -> None:
+    if not (CHECKOUT / ".venv" / ".installed").exists():
+        pytest.skip("this checkout has no environment of its own")
+    done = subprocess.run(["make", "sbom"], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    if "supply: failed" in done.stderr:
+        pytest.skip("the tool cannot be had now")
+    assert done.returncode == 0, done.stderr
+    parts = json.loads((CHECKOUT / "sbom.json").read_text())["components"]
+    listed = {plain(part["name"]): part["version"] for part in parts}
+    installed = {plain(one.metadata["Name"]): one.version for one in metadata.distributions()}
+    assert listed == {name: version for name, version in installed.items() if name in listed}
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    assert {plain(re.match(r"[\w.-]+", one)[0]) for one in project["dependencies"]} <= listed.keys()  # type: ignore[index]
+    tried("bill of materials", len(listed))
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "16384", "MALLOC_TRIM_THRESHOLD_": "0", "
 CASES = {
     ("token file", "kill"): 8, ("vocabulary", "kill"): 6, ("features", "kill"): 6, ("listops", "kill"): 8,
     ("pathfinder", "kill"): 6, ("reviews", "kill"): 4, ("listops", "term"): 4, ("token file", "interrupt"): 4,
-    ("token file", "memory"): 4, ("reviews", "memory"): 4, ("token file", "disk"): 8, ("features", "disk"): 6,
+    ("token file", "memory"): 4, ("reviews", "memory"): 4, ("vocabulary", "memory"): 4, ("features", "memory"): 4,
+    ("listops", "memory"): 4, ("pathfinder", "memory"): 4, ("token file", "disk"): 8, ("features", "disk"): 6,
     ("vocabulary", "disk"): 6, ("reviews", "disk"): 8, ("listops", "disk"): 4,
 }  # fmt: skip
 SHORT = [("token file", "kill"), ("listops", "kill"), ("reviews", "disk")]

@@ -4,11 +4,13 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,12 +117,15 @@ class Command:
         return found
 
 
-def strike(command: Command, victim: str, number: signal.Signals, draw: random.Random, seconds: float) -> bool:
-    """Send a signal to one of the command's processes at a random point; False if there was none."""
+def strike(command: Command, victim: str, manner: str, draw: random.Random, seconds: float) -> bool:
+    """End one of the command's processes at a random point; False if there was none.
+
+    ``manner`` is the name of a signal, or "memory", after which the process gets no more of it from the system.
+    """
     if victim == "transnormer":
         time.sleep(draw.uniform(0.05, 0.95) * seconds)
         if command.process.poll() is None:
-            command.process.send_signal(number)
+            _end(command.process.pid, manner)
         return command.process.poll() is None
     deadline = time.monotonic() + 240  # other tests may keep the machine busy
     while not (found := command.pids(PROCESSES[victim])) and time.monotonic() < deadline:
@@ -129,10 +134,55 @@ def strike(command: Command, victim: str, number: signal.Signals, draw: random.R
         time.sleep(0.02)
     time.sleep(draw.uniform(0.0, 0.3) * seconds)
     try:
-        os.kill(draw.choice(found), number)
+        _end(draw.choice(found), manner)
     except ProcessLookupError:  # ended meanwhile
         return False
     return True
+
+
+def _end(pid: int, manner: str) -> None:
+    if manner == "memory":
+        resource.prlimit(pid, resource.RLIMIT_AS, (1 << 20, resource.RLIM_INFINITY))
+    else:
+        os.kill(pid, signal.Signals[manner])
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """What a command of a project does where nothing disturbs it, for :meth:`survives`."""
+
+    arguments: tuple[str, ...]
+    seconds: float
+    results: dict[str, Any]
+
+    @classmethod
+    def of(cls, root: Path, arguments: tuple[str, ...] = Command.arguments) -> "Undisturbed":
+        project = make_project(root)
+        began = time.monotonic()
+        assert Command(project, arguments).run() == (0, "")
+        return cls(arguments, time.monotonic() - began, results(project))
+
+    def survives(self, victim: str, manner: str, count: int, folder: Path) -> Iterator[None]:
+        """Strike so many commands, and run each again; yields after each that ended as if nothing had been."""
+        draw, seconds, hit = random.Random(f"{victim} {manner}"), self.seconds, 0
+        for number in range(count):
+            project = make_project(folder / str(number))
+            command = Command(project, self.arguments)
+            command.begin()
+            struck = strike(command, victim, manner, draw, seconds)
+            hit += struck
+            if not struck:
+                seconds /= 2  # the machine is less busy than it was
+            _, error = command.end()
+            assert command.left_behind() == []
+            assert "Traceback" not in error, error
+            assert half_written(project) == []
+            again = Command(project, self.arguments)
+            assert again.run() == (0, "")
+            assert results(project) == self.results
+            assert again.left_behind() == []
+            yield
+        assert hit, "no strike found its process"
 
 
 def results(project: Project) -> dict[str, Any]:

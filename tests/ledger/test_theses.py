@@ -50,6 +50,8 @@ def thesis(in_favour: list[str], against: list[str] = (), **fields: Any) -> Thes
 
 
 def entry(name: str, verdict: str, scale: str = "night", measured: Any = None) -> dict[str, Any]:
+    if verdict == "unresolved" and measured is None:
+        measured = {"interval": [-0.1, 0.1], "p": 0.5}
     found = {"id": name, "verdict": verdict, "scale": scale, "measured": measured, "seeds": [0, 1, 2, 3, 4]}
     return found | {"source": "run", "anchor": f"02_table.html#claim-{name}"}
 
@@ -104,8 +106,42 @@ def test_a_theorem_and_a_time_are_decided_where_they_are_measured() -> None:
 def test_the_reasons_name_every_side() -> None:
     found = answered(thesis(["lead", "second", "speed"]), lead="reproduced", second="opposite", speed="unresolved")
     assert found.because == (
-        "For it: lead holds. Against it: second fails. Open: whether speed holds (unresolved at night)."
+        "For it: lead holds. Against it: second fails, the reverse is true. "
+        "Open: whether speed holds (unresolved at night)."
     )
+
+
+@pytest.mark.parametrize(
+    ("interval", "answer", "leans"),
+    [
+        ((0.1, 0.3), "cannot tell", "for"),
+        ((-0.3, -0.1), "contradicted", "against"),
+        ((-0.1, 0.3), "contradicted", "open"),
+    ],
+    ids=["for", "against", "neither"],
+)
+def test_nothing_is_contradicted_while_an_open_claim_leans_for_it(
+    interval: tuple[float, float], answer: str, leans: str
+) -> None:
+    open_one = entry("second", "unresolved", measured={"interval": list(interval), "p": 0.012})
+    found = answered(thesis(["lead", "second"]), lead="opposite", second=open_one)
+    assert (found.answer, found.parts[1].leans) == (answer, leans)
+    told = f"; before the correction it speaks {leans} it, p = 0.012" if leans != "open" else ""
+    assert found.parts[1].says == f"whether second holds (unresolved at night{told})"
+
+
+def test_a_claim_against_the_thesis_leans_the_other_way_round() -> None:
+    open_one = entry("second", "unresolved", measured={"interval": [0.1, 0.3], "p": 0.012})
+    assert answered(thesis(["lead"], ["second"]), second=open_one).parts[1].leans == "against"
+
+
+@pytest.mark.parametrize(("verdict", "below"), [("trend", 1), ("opposite", 1), ("reproduced", 0)])
+def test_an_answer_says_which_claims_were_measured_below_their_deciding_scale(verdict: str, below: int) -> None:
+    found = answered(thesis(["lead", "speed"]), lead="reproduced", speed=verdict)
+    assert found.below == (
+        f"A trend: {below} of the 2 decided claims are measured below gpu, which may decide." if below else ""
+    )
+    assert found.below in found.because
 
 
 def measured(difference: float = 0.2) -> dict[str, Any]:
@@ -119,17 +155,20 @@ EFFECT = {"claim": "lead", "form": "percent", "unit": "percent of the loss"}
 def test_an_effect_in_percent_is_the_difference_over_the_other_side_s_loss() -> None:
     found = answered(thesis(["lead"], effect=EFFECT), lead=entry("lead", "reproduced", measured=measured()))
     assert (found.effect, found.interval) == (5.0, (2.5, 7.5))
-    assert found.controls == "The matched controls (softmax) beat the bigram, 4.5, with every seed; the closest by 1.5."
+    beaten = "The matched controls (softmax) beat the bigram, 4.5, with every seed"
+    assert found.controls == f"{beaten}; the closest by 1.5, of the two sides by 0.5."
 
 
-def test_what_a_claim_says_that_was_added_after_the_plan_is_marked_as_such() -> None:
+def test_an_effect_whose_claim_speaks_against_the_thesis_has_the_other_sign() -> None:
+    found = answered(thesis(["bound"], ["lead"], effect=EFFECT), lead=entry("lead", "reproduced", measured=measured()))
+    assert (found.effect, found.interval) == (-5.0, (-7.5, -2.5))
+
+
+def test_a_claim_that_was_added_after_the_plan_is_told_and_decides_nothing() -> None:
     asked = thesis(["later"], effect=EFFECT | {"claim": "later"})
     found = answered(asked, later=entry("later", "reproduced", measured=measured()))
-    assert found.exploratory
-    assert found.because == (
-        "For it: later holds (asked after the runs were known). "
-        "The matched controls (softmax) beat the bigram, 4.5, with every seed; the closest by 1.5."
-    )
+    assert (found.exploratory, found.answer, found.parts[0].leans) == (True, "cannot tell", "for")
+    assert found.because.startswith("Open: whether later holds (found so, but asked afterwards). The matched controls")
     assert not answered(
         thesis(["lead"], effect=EFFECT), lead=entry("lead", "reproduced", measured=measured())
     ).exploratory
@@ -140,11 +179,11 @@ def test_an_effect_that_quick_measured_is_not_shown() -> None:
     assert (found.effect, found.interval) == (None, None)
 
 
-@pytest.mark.parametrize(("verdict", "shown"), [("reproduced", 0.5), ("undecided", None)])
-def test_the_value_of_a_number_that_was_not_decided_is_not_shown(verdict: str, shown: float | None) -> None:
+@pytest.mark.parametrize(("verdict", "standing"), [("reproduced", ""), ("undecided", "undecided")])
+def test_the_value_of_a_number_that_was_not_decided_is_shown_as_such(verdict: str, standing: str) -> None:
     effect = {"claim": "speed", "form": "value", "unit": "as the exponent"}
     found = answered(thesis(["speed"], effect=effect), speed=entry("speed", verdict, "night", 0.5))
-    assert found.effect == shown
+    assert (found.effect, found.standing) == (0.5, standing)
 
 
 def test_a_published_perplexity_s_effect_is_in_percent_of_its_logarithm() -> None:

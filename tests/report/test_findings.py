@@ -23,7 +23,7 @@ def answer(name: str, word: str, sides: str, locus: str = "Section 1", **fields:
         Part("ahead", words[side], "reproduced", f"clause {number}", "night", "kept", "x.html#claim-ahead")  # type: ignore[arg-type]
         for number, side in enumerate(sides)
     ]
-    return Answer("transnormer", asked, word, tuple(parts), **({"settled": True} | fields))
+    return Answer("transnormer", asked, word, tuple(parts), **fields)
 
 
 def kept(**fields: Any) -> Kept:

@@ -54,7 +54,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def answer(name: str, word: str, **fields: Any) -> Answer:
     asked = thesis(name, "ahead", headline=True, effect=EFFECT)
     part = Part("ahead", "against", "opposite", "ahead is not so", "night", "run", "x.html#claim-ahead")
-    return Answer("transnormer", asked, word, (part,), **({"settled": True} | fields))
+    return Answer("transnormer", asked, word, (part,), **fields)
 
 
 def test_the_answers_stand_before_everything_else_and_name_every_thesis(root: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_notebook_s_page_opens_with_the_theses_that_it_serves(root: Path) -> N
     [
         (11.72, (10.9, 12.5), "late lowers the loss by 11.7% (10.9 to 12.5)"),
         (-0.31, (-0.5, -0.1), "late raises the loss by 0.31% (0.10 to 0.50)"),
-        (0.05, (-0.1, 0.2), "late: 0.05% (−0.10 to 0.20), which holds zero"),
+        (0.05, (-0.1, 0.2), "late: 0.05% (−0.10 to 0.20), an interval around zero"),
     ],
     ids=["ahead", "behind", "neither"],
 )
@@ -107,7 +107,7 @@ def test_the_last_sentence_says_the_sizes(effect: float, interval: tuple[float, 
 @pytest.mark.parametrize(
     ("effect", "interval", "words"),
     [
-        (-0.0048, (-0.0128, 0.0033), "late: −0.005 bits per symbol (−0.013 to 0.003), which holds zero"),
+        (-0.0048, (-0.0128, 0.0033), "late: −0.005 bits per symbol (−0.013 to 0.003), an interval around zero"),
         (0.0004, (0.0001, 0.0009), "late: 0.0004 bits per symbol (0.0001 to 0.0009) for it"),
         (-1.94, (-3.57, -0.04), "late: 1.9 bits per symbol (0.0 to 3.6) against it"),
     ],
@@ -117,7 +117,7 @@ def test_a_size_that_is_no_loss_is_told_in_its_own_unit(
     effect: float, interval: tuple[float, float], words: str
 ) -> None:
     asked = thesis("late", "ahead", headline=True, effect=EFFECT | {"form": "difference", "unit": "bits per symbol"})
-    found = Answer("transnormer", asked, "supported", (), effect=effect, interval=interval, settled=True)
+    found = Answer("transnormer", asked, "supported", (), effect=effect, interval=interval)
     assert front.sentences([found])[2] == f"With 95% intervals, {words}."
 
 
@@ -127,13 +127,13 @@ def test_questions_of_our_own_are_counted_beside_the_paper_s() -> None:
     assert found[0] == (
         "Of its 2 theses 1 is supported and 1 cannot be told yet. Of 1 question beside it, 1 is contradicted."
     )
-    assert "What does not hold: Of mine (our question)." in found[1]
+    assert found[1] == "What holds: Of a. Our own questions. What does not hold: Of mine."
     assert front.sentences([ours])[0].strip() == "Of 1 question beside it, 1 is contradicted."
 
 
 def test_an_effect_names_what_it_is_over() -> None:
     asked = thesis("late", "ahead", effect=EFFECT | {"over": "over FLASH-quad"})
-    found = Answer("transnormer", asked, "mixed", (), effect=0.4, interval=(-0.2, 1.0), settled=False)
+    found = Answer("transnormer", asked, "mixed", (), effect=0.4, interval=(-0.2, 1.0), standing="unresolved")
     assert front.effect_text(found) == "0.4% (−0.2 to 1.0) over FLASH-quad, unresolved"
 
 
@@ -145,7 +145,7 @@ def test_a_printed_effect_says_what_it_compares_where_the_claim_compares_somethi
 
 
 def test_an_effect_that_its_claim_leaves_open_is_no_headline_and_says_so() -> None:
-    found = answer("late", "cannot tell", effect=0.24, interval=(0.04, 0.45), settled=False)
+    found = answer("late", "cannot tell", effect=0.24, interval=(0.04, 0.45), standing="unresolved")
     assert "is settled" in front.sentences([found])[2]
     assert front.effect_text(found) == "0.24% (0.04 to 0.45), unresolved"
 

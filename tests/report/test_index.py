@@ -39,6 +39,16 @@ def test_failures_come_before_the_notebooks_and_nothing_that_held_is_among_them(
     assert "bound-holds" not in text
 
 
+def test_what_failed_of_our_own_does_not_stand_among_the_paper_s_claims(tmp_path: Path) -> None:
+    make_report(tmp_path)
+    ours = {"statement": "Beyond the paper, it breaks."}
+    build_report(tmp_path, "quick", [one.model_copy(update=ours if one.id == "bound-breaks" else {}) for one in CLAIMS])
+    text = Page(tmp_path / QUICK / "index.html").text
+    failed = text[text.index("What failed") : text.index("The notebooks")]
+    assert "bound-breaks" not in failed[: failed.index("1 of our own that failed, which no paper states")]
+    assert failed.count("Beyond the paper, it breaks.") == 1
+
+
 def keep_at_night(root: Path, content: str) -> Path:
     return write_kept(root, THEORY, content)
 

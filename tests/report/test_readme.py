@@ -25,7 +25,7 @@ def part(side: str, says: str) -> Part:
 
 
 def decided(name: str, word: str, *parts: Part, **fields: Any) -> Answer:
-    return Answer("transnormer", thesis(name, "ahead", effect=EFFECT), word, parts, settled=True, **fields)
+    return Answer("transnormer", thesis(name, "ahead", effect=EFFECT), word, parts, **fields)
 
 
 def test_every_thesis_stands_once_decided_or_by_its_short_name() -> None:

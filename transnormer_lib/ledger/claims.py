@@ -21,6 +21,7 @@ Kind = Literal["theorem", "misprint", "property", "print", "number", "ordering",
 PACKAGE = Path(__file__).parents[1]
 FILE = "claims.yaml"  # in a study's folder
 PLANS = "plan*.yaml"
+BEYOND = "Beyond the paper"  # how a hypothesis or a question of our own begins
 _ID = r"^[a-z0-9]+(-[a-z0-9]+)*$"
 _Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
 
@@ -46,6 +47,11 @@ class Claim(Record):
     timing: bool = False  # a measured time: differs between two runs of the same code
     rounds: bool = False  # its values are rounds of one measurement, which stand in the place of seeds
     exploratory: bool = False  # added after the study's plan (plan*.yaml); its reason says so
+
+    @property
+    def beyond(self) -> bool:
+        """Whether it is a hypothesis of our own, which the paper does not state."""
+        return self.statement.startswith(BEYOND)
 
     @field_validator("paper")
     @classmethod

@@ -106,11 +106,11 @@ class Kept:
         ``claims`` are those of today, by id.
         """
         count = len(self.reworded(claims))
-        verb = "claim has" if count == 1 else "claims have"
+        verb = "has" if count == 1 else "have"
         return {
             "sentence": self.sentence(),
             "plans": self.planned(),
-            "reworded": f"{count} of the kept {verb} another wording today." if count else None,
+            "reworded": f"{count} of the kept claims {verb} another wording today." if count else None,
             "href": self.href,
             "command": f"make report PRESET={self.preset} ONLY={self.notebook.split('_')[0]}",
         }

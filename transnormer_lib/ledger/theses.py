@@ -2,16 +2,18 @@
 
 A thesis names the claims that bear on it. A claim in ``for`` speaks for the thesis if it holds and against it if it
 fails; one in ``against`` the other way round. A claim that was not decided leaves the thesis open, and so does one
-about trained models that only the scale ``quick`` has measured. The answers:
+about trained models that only the scale ``quick`` has measured, or one that was added after its runs were known. An
+open comparison leans to a side if its 95% interval lies there before the correction for several comparisons. The
+answers:
 
 - ``supported``: every claim speaks for it.
-- ``contradicted``: some speak against it, none for it, and its first claim is not open.
+- ``contradicted``: some speak against it, none for it, its first claim is not open, and no open one leans for it.
 - ``mixed``: some speak for it and some against it.
 - ``cannot tell``: the rest.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,15 +22,15 @@ from pydantic import Field
 
 from transnormer_lib.checks import nearest
 from transnormer_lib.choices import SCALES
-from transnormer_lib.ledger.claims import Claim, by_id
+from transnormer_lib.ledger.claims import BEYOND, Claim, by_id
 from transnormer_lib.ledger.claims import load as load_claims
 from transnormer_lib.ledger.values import rounded, shown
+from transnormer_lib.ledger.verdicts import at_least
 from transnormer_lib.papers import catalogue, tables
 from transnormer_lib.papers.records import Record, build, read_list
 from transnormer_lib.project import UserMistake
 
 ANSWERS = ("contradicted", "mixed", "cannot tell", "supported")
-BEYOND = "Beyond the paper"  # how the locus of a question of our own begins
 Side = Literal["for", "against", "open"]
 
 _HOLDS = ("survives", "reproduced", "trend")
@@ -97,10 +99,12 @@ class Part:
     claim: str
     side: Side
     verdict: str
-    says: str  # what it means for the thesis; where it is open, why
+    says: str  # what it means for the thesis; where it is open, why and where it leans
     scale: str
     source: str  # "run" or "kept"
     anchor: str
+    leans: Side = "open"  # where an open comparison lies before the correction
+    below: str = ""  # the scale that may decide the claim, where it was measured below it
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ class Answer:
     parts: tuple[Part, ...]
     effect: float | None = None
     interval: tuple[float, float] | None = None
-    settled: bool = False  # whether the effect's own claim was decided; else the effect is not told apart from none
+    standing: str = ""  # the verdict of the effect's own claim where that decides nothing: unresolved, undecided
     published_effect: float | None = None
     scale: str | None = None  # the largest at which a part was decided
     seeds: tuple[int, ...] | None = None
@@ -133,7 +137,19 @@ class Answer:
             clauses = [part.says for part in self.parts if part.side == side]
             if clauses:
                 found.append(f"{words}: {'; '.join(clauses)}.")
-        return " ".join([*found, *([self.controls] if self.controls else [])]) or "No claim of this report bears on it."
+        found += [text for text in (self.below, self.controls) if text]
+        return " ".join(found) or "No claim of this report bears on it."
+
+    @property
+    def below(self) -> str:
+        """How many of the deciding claims were measured below the scale that may decide them; empty for none."""
+        decided = [part for part in self.parts if part.side != "open"]
+        small = [part for part in decided if part.below]
+        if not small:
+            return ""
+        scales = " or ".join(dict.fromkeys(part.below for part in small))
+        told = "it is" if len(decided) == 1 else f"{len(small)} of the {len(decided)} decided claims are"
+        return f"A trend: {told} measured below {scales}, which may decide."
 
 
 def everything() -> tuple[tuple[Claim, ...], list[tuple[str, Thesis]]]:
@@ -184,7 +200,7 @@ def answer(paper: str, thesis: Thesis, claims: Mapping[str, Claim], entries: Map
         word = "mixed"
     elif sides == {"for"}:
         word = "supported"
-    elif "against" in sides and parts[0].side != "open":
+    elif "against" in sides and parts[0].side != "open" and "for" not in {part.leans for part in parts}:
         word = "contradicted"
     else:
         word = "cannot tell"
@@ -194,7 +210,7 @@ def answer(paper: str, thesis: Thesis, claims: Mapping[str, Claim], entries: Map
         word,
         tuple(parts),
         scale=max(decided, key=SCALES.index, default=None),
-        **_effect(thesis.effect, paper, claims, entries),
+        **_effect(thesis, paper, claims, entries),
     )
 
 
@@ -234,41 +250,62 @@ def _part(
     if_fails: Side,
 ) -> Part:
     entry, claim = entries[bearing.claim], claims[bearing.claim]
-    verdict, scale = entry["verdict"], entry["scale"]
+    verdict, scale, measured = entry["verdict"], entry["scale"], entry["measured"]
     side: Side = if_holds if verdict in _HOLDS else if_fails if verdict in _FAILS else "open"
     says = bearing.holds if verdict in _HOLDS else bearing.fails
-    at = f" at {scale}" if verdict in ("unresolved", "not learned") else ""
+    if verdict == "opposite" and claim.kind == "ordering":
+        says += ", the reverse is true"
+    leans: Side = "open"
+    why = f"{verdict} at {scale}" if verdict in ("unresolved", "not learned") else verdict
+    if side != "open" and rests_on_training(claim) and scale == "quick":
+        side, why = "open", "measured at quick only"
+    elif side != "open" and claim.exploratory:
+        side, leans, why = "open", side, f"found {'so' if verdict in _HOLDS else 'otherwise'}, but asked afterwards"
+    elif verdict == "unresolved":
+        leans = {-1: if_fails, 0: "open", 1: if_holds}[_lies(measured["interval"], claim.tolerance or 0.0)]
+        if leans != "open":
+            why += f"; before the correction it speaks {leans} it, p = {shown(measured['p'], 2)}"
+    below = claim.decided_at if verdict in ("trend", "opposite") and not at_least(scale, claim.decided_at) else ""
     if side == "open":
-        says = f"whether {bearing.holds} ({verdict}{at})"
-    elif rests_on_training(claim) and scale == "quick":
-        side, says = "open", f"whether {bearing.holds} (measured at quick only)"
-    if claim.exploratory and side != "open":
-        says = f"{says} (asked after the runs were known)"
-    return Part(claim.id, side, verdict, says, scale, entry["source"], entry["anchor"])
+        says = f"whether {bearing.holds} ({why})"
+    return Part(claim.id, side, verdict, says, scale, entry["source"], entry["anchor"], leans, below)
+
+
+def _lies(interval: Sequence[float], behind: float) -> int:
+    """On which side of minus ``behind`` an interval lies; 0 if it holds that."""
+    low, high = interval
+    return (low > -behind) - (high < -behind)
 
 
 def _effect(
-    effect: Effect | None, paper: str, claims: Mapping[str, Claim], entries: Mapping[str, Mapping[str, Any]]
+    thesis: Thesis, paper: str, claims: Mapping[str, Claim], entries: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The fields of an Answer that say how large the effect is; a published one also where nothing was decided."""
+    """The fields of an Answer that say how large the effect is; a published one also where nothing was decided.
+
+    An effect whose claim speaks against the thesis has the other sign.
+    """
+    effect = thesis.effect
     if effect is None:
         return {}
     of = claims[effect.claim]
     found: dict[str, Any] = {"published_effect": _published(effect, paper, of), "exploratory": of.exploratory}
     entry = entries[effect.claim]
     measured = entry["measured"]
-    if entry["verdict"] == "undecided" or (rests_on_training(claims[effect.claim]) and entry["scale"] == "quick"):
+    if rests_on_training(of) and entry["scale"] == "quick":
         return found
+    if entry["verdict"] not in (*_HOLDS, *_FAILS):
+        found["standing"] = entry["verdict"]
     if effect.form == "value":
         value = measured["mean"] if isinstance(measured, Mapping) else measured
-        return found if value is None else found | {"effect": value, "seeds": entry["seeds"], "settled": True}
+        return found if value is None else found | {"effect": value, "seeds": entry["seeds"]}
     if not isinstance(measured, Mapping) or "interval" not in measured:
         return found
     scale = 100.0 / (math.fsum(measured["worse"]) / len(measured["worse"])) if effect.form == "percent" else 1.0
-    low, high = measured["interval"]
+    if effect.claim in {bearing.claim for bearing in thesis.against}:
+        scale = -scale
+    low, high = sorted(scale * end for end in measured["interval"])
     found |= {"effect": rounded(scale * measured["difference"]), "seeds": tuple(entry["seeds"])}
-    found["settled"] = entry["verdict"] in _HOLDS or entry["verdict"] in _FAILS
-    return found | {"interval": (rounded(scale * low), rounded(scale * high)), "controls": _controls(measured)}
+    return found | {"interval": (rounded(low), rounded(high)), "controls": _controls(measured)}
 
 
 def _published(effect: Effect, paper: str, claim: Claim) -> float | None:
@@ -287,11 +324,18 @@ def _published(effect: Effect, paper: str, claim: Claim) -> float | None:
 
 
 def _controls(measured: Mapping[str, Any]) -> str | None:
-    """That the matched controls have learned: an interval is only there if they have."""
+    """That the matched controls and the sides have learned, and how closely: an interval is only there if they have."""
     controls, floor = measured.get("controls"), measured.get("floor")
     if not controls or not floor:
         return None
-    closest = min(abs(value - floor["value"]) for values in controls.values() for value in values)
+
+    def closest(rows: Iterable[Sequence[float]]) -> str:
+        return shown(min(abs(value - floor["value"]) for values in rows for value in values), 2)
+
     passed = f"{floor['name']}, {shown(floor['value'], 4)}"
     beaten = f"The matched controls ({', '.join(controls)}) beat {passed}, with every seed"
-    return f"{beaten}; the closest by {shown(closest, 2)}."
+    told = f"{beaten}; the closest by {closest(controls.values())}"
+    sides = (
+        "" if measured.get("learned") else f", of the two sides by {closest([measured['better'], measured['worse']])}"
+    )
+    return f"{told}{sides}."

@@ -21,7 +21,7 @@ _CLAUSES = 2  # of one side of an answer; the others stand in the thesis' row
 OPENING = (
     "Softmax attention compares every token with every other, so its cost grows with the square of the text's length. "
     "Linear attention replaces the exponential of a score by a product of features, which can be summed once and for "
-    "all, and is usually worse. Three papers say why, and what mends it."
+    "all, and is usually worse. Two papers are about it; the third keeps the square, in a unit of another kind."
 )
 
 
@@ -131,9 +131,10 @@ def how_sure(kept: Sequence[Kept]) -> list[str]:
         f"Answers about trained models rest on {len(runs):,} kept runs of models with {sizes[0]:,} to {sizes[-1]:,} "
         f"parameters and {steps[0]:,} to {steps[-1]:,} steps, {' or '.join(map(str, seeds))} seeds a row, "
         f"{hours:.0f} hours of training on {'; '.join(machines)}.",
-        "Each row has its own learning rate, chosen on seeds that are not judged. A positive effect speaks for its "
-        "thesis; intervals are paired by seed, and unresolved is what does not outlast the correction for several "
-        "comparisons. Nobody wins against a model that does not beat a simple one: a bigram, or for masked models a "
-        "two-sided n-gram; notebooks say which rows a trigram still beats. What larger models would do is not known "
-        "from these.",
+        "Runs that notebooks share count once. Language models, images and speech have a learning rate for each row, "
+        "chosen on seeds that are not judged; fine-tuning and long sequences have one for all rows of a task, and the "
+        "ladder of notebook 02 tries all its rates. A positive effect speaks for its thesis; intervals are paired by "
+        "seed, and unresolved is what holds zero, at the latest after the correction for several comparisons. Nobody "
+        "wins against a model that does not beat a simple one: a bigram, or for masked models a two-sided n-gram; "
+        "notebooks say which rows a trigram still beats. What larger models would do is not known from these.",
     ]

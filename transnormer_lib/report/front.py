@@ -52,20 +52,23 @@ def sections(answers: Sequence[Answer], kept: Sequence[Kept], claims: Mapping[st
 
 def sentences(answers: Sequence[Answer]) -> list[str]:
     """The answer to a paper as a whole: how its theses stand, which they are, and how large the effects."""
-    by_word = {word: [found for found in answers if found.answer == word] for word in ANSWERS}
     printed, own = [[found for found in answers if found.beyond is beyond] for beyond in (False, True)]
     beside = f" Of {_count(own, 'question')} beside it, {_standing(own)}." if own else ""
     first = (f"Of its {_count(printed, 'thesis', 'theses')} {_standing(printed)}." if printed else "") + beside
-    named = [
-        f"{words}: {_joined([_told(found) for found in by_word[word]])}."
-        for word, words in (("contradicted", "What does not hold"), ("mixed", "In part"), ("supported", "What holds"))
-        if by_word[word]
-    ]
+    named, asked = _named(printed), _named(own)
+    told = [*named, *(["Our own questions.", *asked] if asked else [])]
     effects = [text for found in answers if found.thesis.headline and (text := _headline(found))]
     last = (
         f"With 95% intervals, {'; '.join(effects)}." if effects else "No effect on models that have learned is settled."
     )
-    return [first, " ".join(named) or "None has been decided.", last]
+    return [first, " ".join(told) or "None has been decided.", last]
+
+
+def _named(answers: Sequence[Answer]) -> list[str]:
+    """Which have each answer, a sentence for each answer that some have."""
+    told = {word: [_told(found) for found in answers if found.answer == word] for word in ANSWERS}
+    words = {"contradicted": "What does not hold", "mixed": "In part", "supported": "What holds"}
+    return [f"{text}: {_joined(told[word])}." for word, text in words.items() if told[word]]
 
 
 def _standing(answers: Sequence[Answer]) -> str:
@@ -123,6 +126,7 @@ def _row(found: Answer, axis: Axis | None, kept: Sequence[Kept], claims: Mapping
         "scale": found.scale,
         "seeds": len(found.seeds) if found.seeds and found.interval else None,
         "kept": [one.origin(claims) for one in kept if one.notebook in origins],
+        "below": found.below,
         "controls": found.controls,
     }
 
@@ -133,7 +137,9 @@ def effect_text(found: Answer) -> str | None:
         return None
     size = _sized(found.effect, found.interval or (), found.thesis.effect.unit)
     size = f"{size} {found.thesis.effect.over}".rstrip()
-    return size + ("" if found.settled else ", unresolved") + (", exploratory" if found.exploratory else "")
+    return ", ".join(
+        [size, *([found.standing] if found.standing else []), *(["exploratory"] if found.exploratory else [])]
+    )
 
 
 def published_text(found: Answer) -> str | None:
@@ -158,13 +164,12 @@ def _sized(effect: float, interval: Sequence[float], unit: str) -> str:
 
 def _headline(found: Answer) -> str | None:
     """``local attention in the early layers lowers the loss by 11.7% (10.9 to 12.5)``."""
-    if not found.settled or found.effect is None or found.interval is None or found.thesis.effect is None:
+    if found.standing or found.effect is None or found.interval is None or found.thesis.effect is None:
         return None
     (low, high), unit, over = found.interval, found.thesis.effect.unit, found.thesis.effect.over
     if low <= 0 <= high:
-        return (
-            f"{found.thesis.short}: {_sized(found.effect, found.interval, unit)} {over}".rstrip() + ", which holds zero"
-        )
+        size = _sized(found.effect, found.interval, unit)
+        return f"{found.thesis.short}: {size} {over}".rstrip() + ", an interval around zero"
     sign = 1.0 if found.effect >= 0 else -1.0
     size = _sized(sign * found.effect, sorted(sign * end for end in found.interval), unit)
     if _on_axis(found):
@@ -180,7 +185,7 @@ def _joined(told: Sequence[str]) -> str:
 
 def _told(found: Answer) -> str:
     """The thesis in a list of those with its answer; of a mixed one, with what speaks against it."""
-    sentence = found.thesis.sentence.rstrip(".") + (" (our question)" if found.beyond else "")
+    sentence = found.thesis.sentence.rstrip(".")
     against = [part.says for part in found.parts if part.side == "against"]
     return f"{sentence} (but {against[0]})" if found.answer == "mixed" else sentence
 

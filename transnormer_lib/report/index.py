@@ -195,7 +195,8 @@ def _write_index(
     if is_current(path, digest):
         return
     rows = claim_rows(claims, ledger, ledger.best, here="index", anchored=set())
-    found = counts(rows)
+    found, own = counts(rows), {claim.id for claim in claims if claim.beyond}
+    failures = _by_weight([row for row in rows if row["verdict"] in FAILURES], answers)
     page = html_page(
         "index.html.j2",
         "reveal.js",
@@ -212,7 +213,8 @@ def _write_index(
         always=_ALWAYS,
         decided=sum(found.values()) - found["not run"] - found["undecided"],
         run_facts=run_facts(records, len(notebooks)),
-        failed=_by_weight([row for row in rows if row["verdict"] in FAILURES], answers),
+        failed=[row for row in failures if row["id"] not in own],
+        own_failed=[row for row in failures if row["id"] in own],
         shown_failures=SHOWN_FAILURES,
         total=len(rows),
         registers=[register for paper in papers().values() if (register := _register(paper, have_page))],
