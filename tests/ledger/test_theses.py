@@ -106,9 +106,17 @@ def test_a_theorem_and_a_time_are_decided_where_they_are_measured() -> None:
 def test_the_reasons_name_every_side() -> None:
     found = answered(thesis(["lead", "second", "speed"]), lead="reproduced", second="opposite", speed="unresolved")
     assert found.because == (
-        "For it: lead holds. Against it: second fails, the reverse is true. "
-        "Open: whether speed holds (unresolved at night)."
+        "For it: lead holds. Against it: second fails. Open: whether speed holds (unresolved at night)."
     )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "says"), [("opposite", "it is behind"), ("not reproduced", "b"), ("trend", "a")], ids=str
+)
+def test_the_reverse_of_an_ordering_has_words_of_its_own(verdict: str, says: str) -> None:
+    bearing = {"claim": "lead", "holds": "a", "fails": "b", "reverse": "it is behind"}
+    found = answered(thesis([], **{"for": [bearing]}), lead=verdict)
+    assert found.parts[0].says == says
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,12 @@ _Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
 
 
 class Bearing(Record):
-    """How a claim bears on a thesis: what it means if the claim holds, and if it fails."""
+    """How a claim bears on a thesis: what it means if the claim holds, if it fails, and if the reverse is the case."""
 
     claim: str
     holds: _Text  # a clause: "with relu the gradient exceeds every bound"
     fails: _Text
+    reverse: _Text | None = None  # of an ordering whose other side is ahead; without it, what it means if it fails
 
 
 class PublishedEffect(Record):
@@ -252,9 +253,7 @@ def _part(
     entry, claim = entries[bearing.claim], claims[bearing.claim]
     verdict, scale, measured = entry["verdict"], entry["scale"], entry["measured"]
     side: Side = if_holds if verdict in _HOLDS else if_fails if verdict in _FAILS else "open"
-    says = bearing.holds if verdict in _HOLDS else bearing.fails
-    if verdict == "opposite" and claim.kind == "ordering":
-        says += ", the reverse is true"
+    says = bearing.holds if verdict in _HOLDS else (verdict == "opposite" and bearing.reverse) or bearing.fails
     leans: Side = "open"
     why = f"{verdict} at {scale}" if verdict in ("unresolved", "not learned") else verdict
     if side != "open" and rests_on_training(claim) and scale == "quick":

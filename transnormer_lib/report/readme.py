@@ -81,7 +81,7 @@ def line(answer: Answer) -> str:
     """One decided thesis: the answer, the sentence, what speaks against it, and the effect beside the printed one."""
     size, printed = front.effect_text(answer), front.published_text(answer)
     measured = [f"Measured: {size}{f'; in print {printed}' if printed else ''}."] if size else []
-    against = why(answer) if answer.answer != "supported" else []
+    against = why(answer)
     word = f"[{answer.answer.capitalize()}]({_INDEX}#thesis-{answer.thesis.id}):"
     return " ".join([f"- {word} {answer.thesis.sentence}", *against, *measured])
 
