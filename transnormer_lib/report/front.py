@@ -1,6 +1,5 @@
 """The front page's answers: a paper's theses as sentences and as rows of a forest plot."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,10 +64,10 @@ def sentences(answers: Sequence[Answer]) -> list[str]:
 
 
 def _named(answers: Sequence[Answer]) -> list[str]:
-    """Which have each answer, a sentence for each answer that some have."""
-    told = {word: [_told(found) for found in answers if found.answer == word] for word in ANSWERS}
-    words = {"contradicted": "What does not hold", "mixed": "In part", "supported": "What holds"}
-    return [f"{text}: {_joined(told[word])}." for word, text in words.items() if told[word]]
+    """Which have each answer, a sentence for each that some have: ``Holds in part: the lead; local attention.``"""
+    words = {"contradicted": "Does not hold", "mixed": "Holds in part", "supported": "Holds"}
+    named = {word: [found.thesis.short for found in answers if found.answer == word] for word in words}
+    return [f"{text}: {'; '.join(named[word])}." for word, text in words.items() if named[word]]
 
 
 def _standing(answers: Sequence[Answer]) -> str:
@@ -175,19 +174,6 @@ def _headline(found: Answer) -> str | None:
     if _on_axis(found):
         return f"{found.thesis.short} {'lowers' if sign > 0 else 'raises'} the loss by {size} {over}".rstrip()
     return f"{found.thesis.short}: {size} {over}".rstrip() + f" {'for' if sign > 0 else 'against'} it"
-
-
-def _joined(told: Sequence[str]) -> str:
-    """Sentences with semicolons between; from the second on they begin small, unless with a word like T2 or ReLU."""
-    rest = [text if re.match(r"\w+[A-Z0-9]", text) else text[0].lower() + text[1:] for text in told[1:]]
-    return "; ".join([*told[:1], *rest])
-
-
-def _told(found: Answer) -> str:
-    """The thesis in a list of those with its answer; of a mixed one, with what speaks against it."""
-    sentence = found.thesis.sentence.rstrip(".")
-    against = [part.says for part in found.parts if part.side == "against"]
-    return f"{sentence} (but {against[0]})" if found.answer == "mixed" else sentence
 
 
 def _on_axis(found: Answer) -> bool:
