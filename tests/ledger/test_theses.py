@@ -134,21 +134,23 @@ def test_nothing_is_contradicted_while_an_open_claim_leans_for_it(
     open_one = entry("second", "unresolved", measured={"interval": list(interval), "p": 0.012})
     found = answered(thesis(["lead", "second"]), lead="opposite", second=open_one)
     assert (found.answer, found.parts[1].leans) == (answer, leans)
-    told = f"; before the correction it speaks {leans} it, p = 0.012" if leans != "open" else ""
+    told = f"; before the correction it speaks {leans} the thesis, p = 0.012" if leans != "open" else ""
     assert found.parts[1].says == f"whether second holds (unresolved at night{told})"
 
 
 def test_a_claim_against_the_thesis_leans_the_other_way_round() -> None:
     open_one = entry("second", "unresolved", measured={"interval": [0.1, 0.3], "p": 0.012})
-    assert answered(thesis(["lead"], ["second"]), second=open_one).parts[1].leans == "against"
+    part = answered(thesis(["lead"], ["second"]), second=open_one).parts[1]
+    assert part.leans == "against"
+    assert part.says == (
+        "whether second holds (unresolved at night; before the correction it speaks against the thesis, p = 0.012)"
+    )
 
 
 @pytest.mark.parametrize(("verdict", "below"), [("trend", 1), ("opposite", 1), ("reproduced", 0)])
 def test_an_answer_says_which_claims_were_measured_below_their_deciding_scale(verdict: str, below: int) -> None:
     found = answered(thesis(["lead", "speed"]), lead="reproduced", speed=verdict)
-    assert found.below == (
-        f"A trend: {below} of the 2 decided claims are measured below gpu, which may decide." if below else ""
-    )
+    assert found.below == (f"{below} of its 2 decided claims is but a trend, measured below gpu." if below else "")
     assert found.below in found.because
 
 
@@ -192,6 +194,8 @@ def test_the_value_of_a_number_that_was_not_decided_is_shown_as_such(verdict: st
     effect = {"claim": "speed", "form": "value", "unit": "as the exponent"}
     found = answered(thesis(["speed"], effect=effect), speed=entry("speed", verdict, "night", 0.5))
     assert (found.effect, found.standing) == (0.5, standing)
+    (written,) = theses.as_json([found])
+    assert written["effect"] == (None if standing else 0.5)
 
 
 def test_a_published_perplexity_s_effect_is_in_percent_of_its_logarithm() -> None:

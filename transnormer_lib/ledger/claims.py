@@ -51,7 +51,7 @@ class Claim(Record):
     @property
     def beyond(self) -> bool:
         """Whether it is a hypothesis of our own, which the paper does not state."""
-        return self.statement.startswith(BEYOND)
+        return BEYOND in (self.statement[: len(BEYOND)], self.locus[: len(BEYOND)])
 
     @field_validator("paper")
     @classmethod

@@ -2,9 +2,9 @@
 
 A thesis names the claims that bear on it. A claim in ``for`` speaks for the thesis if it holds and against it if it
 fails; one in ``against`` the other way round. A claim that was not decided leaves the thesis open, and so does one
-about trained models that only the scale ``quick`` has measured, or one that was added after its runs were known. An
-open comparison leans to a side if its 95% interval lies there before the correction for several comparisons. The
-answers:
+about trained models that only the scale ``quick`` has measured, or one that was added after its runs were known, which
+keeps its thesis open at every scale. An open comparison leans to a side if its 95% interval lies there before the
+correction for several comparisons. The answers:
 
 - ``supported``: every claim speaks for it.
 - ``contradicted``: some speak against it, none for it, its first claim is not open, and no open one leans for it.
@@ -149,8 +149,8 @@ class Answer:
         if not small:
             return ""
         scales = " or ".join(dict.fromkeys(part.below for part in small))
-        told = "it is" if len(decided) == 1 else f"{len(small)} of the {len(decided)} decided claims are"
-        return f"A trend: {told} measured below {scales}, which may decide."
+        verb = "is" if len(small) == 1 else "are"
+        return f"{len(small)} of its {len(decided)} decided claims {verb} but a trend, measured below {scales}."
 
 
 def everything() -> tuple[tuple[Claim, ...], list[tuple[str, Thesis]]]:
@@ -224,7 +224,7 @@ def as_json(answers: Sequence[Answer]) -> list[dict[str, Any]]:
             "locus": found.thesis.locus,
             "sentence": found.thesis.sentence,
             "answer": found.answer,
-            "effect": found.effect,
+            "effect": None if found.standing == "undecided" else found.effect,
             "interval": None if found.interval is None else list(found.interval),
             "published_effect": found.published_effect,
             "unit": found.thesis.effect.unit if found.thesis.effect else None,
@@ -263,7 +263,7 @@ def _part(
     elif verdict == "unresolved":
         leans = {-1: if_fails, 0: "open", 1: if_holds}[_lies(measured["interval"], claim.tolerance or 0.0)]
         if leans != "open":
-            why += f"; before the correction it speaks {leans} it, p = {shown(measured['p'], 2)}"
+            why += f"; before the correction it speaks {leans} the thesis, p = {shown(measured['p'], 2)}"
     below = claim.decided_at if verdict in ("trend", "opposite") and not at_least(scale, claim.decided_at) else ""
     if side == "open":
         says = f"whether {bearing.holds} ({why})"

@@ -93,7 +93,10 @@ def _unsettled(answer: Answer) -> str:
 
 
 def _finding(answer: Answer) -> Finding:
-    return Finding(answer.thesis.id, answer.answer, " ".join([answer.thesis.sentence, *why(answer), *_size(answer)]))
+    below = [answer.below] if answer.below else []
+    return Finding(
+        answer.thesis.id, answer.answer, " ".join([answer.thesis.sentence, *why(answer), *_size(answer), *below])
+    )
 
 
 def why(answer: Answer) -> list[str]:
@@ -135,7 +138,7 @@ def how_sure(kept: Sequence[Kept]) -> list[str]:
         f"parameters and {steps[0]:,} to {steps[-1]:,} steps, {' or '.join(map(str, seeds))} seeds a row, "
         f"{hours:.0f} hours of training on {'; '.join(machines)}.",
         "Runs that notebooks share count once. A row has its own learning rate, chosen on seeds that are not judged; "
-        "a task of fine-tuning or of long sequences has one for all rows. A positive effect speaks for its thesis. "
+        "tasks of GLUE and of long sequences have one for all rows. A positive effect speaks for its thesis. "
         "Intervals are paired by seed; unresolved is what holds zero, at the latest after the correction for several "
         "comparisons. Nobody wins against a model that does not beat a simple one: a bigram, or for masked models a "
         "two-sided n-gram. What larger models would do is not known from these.",

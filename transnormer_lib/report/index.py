@@ -195,7 +195,9 @@ def _write_index(
     if is_current(path, digest):
         return
     rows = claim_rows(claims, ledger, ledger.best, here="index", anchored=set())
-    found, own = counts(rows), {claim.id for claim in claims if claim.beyond}
+    found = counts(rows)
+    deciding = {name for one in answers if not one.beyond for name in one.thesis.claims}
+    own = {claim.id for claim in claims if claim.beyond} - deciding
     failures = _by_weight([row for row in rows if row["verdict"] in FAILURES], answers)
     page = html_page(
         "index.html.j2",

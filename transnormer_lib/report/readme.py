@@ -78,12 +78,13 @@ def block(found: Sequence[Answer], above: Sequence[Kept]) -> str:
 
 
 def line(answer: Answer) -> str:
-    """One decided thesis: the answer, the sentence, what speaks against it, and the effect beside the printed one."""
+    """One decided thesis: the answer, the sentence, what speaks against it, the effect beside the printed one."""
     size, printed = front.effect_text(answer), front.published_text(answer)
     measured = [f"Measured: {size}{f'; in print {printed}' if printed else ''}."] if size else []
     against = why(answer)
     word = f"[{answer.answer.capitalize()}]({_INDEX}#thesis-{answer.thesis.id}):"
-    return " ".join([f"- {word} {answer.thesis.sentence}", *against, *measured])
+    below = [answer.below] if answer.below else []
+    return " ".join([f"- {word} {answer.thesis.sentence}", *against, *measured, *below])
 
 
 def costs(planned: Mapping[str, Sequence[PlannedRun]], device: Device) -> str:
