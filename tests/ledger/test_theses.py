@@ -24,6 +24,7 @@ CLAIMS = by_id(
         report_factory.claim("lead", "ordering", report_factory.TABLE, decided_at="night"),
         report_factory.claim("second", "ordering", report_factory.TABLE, decided_at="night"),
         report_factory.claim("speed", "ordering", report_factory.TABLE, decided_at="gpu", timing=True),
+        report_factory.claim("slower", "ordering", report_factory.TABLE, decided_at="gpu", timing=True),
         report_factory.claim("ratio", "number", report_factory.TABLE),
         report_factory.claim("later", "ordering", report_factory.TABLE, decided_at="night", exploratory=True),
         report_factory.claim("printed", "print", report_factory.TABLE),
@@ -150,8 +151,15 @@ def test_a_claim_against_the_thesis_leans_the_other_way_round() -> None:
 @pytest.mark.parametrize(("verdict", "below"), [("trend", 1), ("opposite", 1), ("reproduced", 0)])
 def test_an_answer_says_which_claims_were_measured_below_their_deciding_scale(verdict: str, below: int) -> None:
     found = answered(thesis(["lead", "speed"]), lead="reproduced", speed=verdict)
-    assert found.below == (f"{below} of its 2 decided claims is but a trend, measured below gpu." if below else "")
+    assert found.below == (f"{below} of its 2 decided claims is a trend, measured below gpu." if below else "")
     assert found.below in found.because
+
+
+def test_an_answer_of_trends_alone_says_so() -> None:
+    both = answered(thesis(["speed", "slower"]), speed="trend", slower="opposite")
+    assert both.below == "All of its 2 decided claims are trends, measured below gpu."
+    one = answered(thesis(["speed", "second"]), speed="trend", second="unresolved")
+    assert one.below == "1 of its 1 decided claims is a trend, measured below gpu."
 
 
 def measured(difference: float = 0.2) -> dict[str, Any]:

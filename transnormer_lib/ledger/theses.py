@@ -149,8 +149,9 @@ class Answer:
         if not small:
             return ""
         scales = " or ".join(dict.fromkeys(part.below for part in small))
-        verb = "is" if len(small) == 1 else "are"
-        return f"{len(small)} of its {len(decided)} decided claims {verb} but a trend, measured below {scales}."
+        told = "is a trend" if len(small) == 1 else "are trends"
+        share = "All" if len(small) == len(decided) > 1 else str(len(small))
+        return f"{share} of its {len(decided)} decided claims {told}, measured below {scales}."
 
 
 def everything() -> tuple[tuple[Claim, ...], list[tuple[str, Thesis]]]:
