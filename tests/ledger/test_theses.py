@@ -159,7 +159,7 @@ def test_an_answer_of_trends_alone_says_so() -> None:
     both = answered(thesis(["speed", "slower"]), speed="trend", slower="opposite")
     assert both.below == "All of its 2 decided claims are trends, measured below gpu."
     one = answered(thesis(["speed", "second"]), speed="trend", second="unresolved")
-    assert one.below == "1 of its 1 decided claims is a trend, measured below gpu."
+    assert one.below == "Its one decided claim is a trend, measured below gpu."
 
 
 def measured(difference: float = 0.2) -> dict[str, Any]:

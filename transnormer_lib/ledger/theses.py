@@ -149,8 +149,10 @@ class Answer:
         if not small:
             return ""
         scales = " or ".join(dict.fromkeys(part.below for part in small))
+        if len(decided) == 1:
+            return f"Its one decided claim is a trend, measured below {scales}."
+        share = "All" if len(small) == len(decided) else str(len(small))
         told = "is a trend" if len(small) == 1 else "are trends"
-        share = "All" if len(small) == len(decided) > 1 else str(len(small))
         return f"{share} of its {len(decided)} decided claims {told}, measured below {scales}."
 
 
