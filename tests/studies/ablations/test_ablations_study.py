@@ -193,7 +193,7 @@ def test_a_missing_comparison_has_a_reason() -> None:
     assert why("", "early-0") == ""
     assert why("", "alternating") == "transnormer-t2-alternating is the same model as transnormer-t2 with 2 layers"
     assert "no counterpart in 2 layers" in why("", "early-3")
-    assert why("", "ffn") == "the parameters do not train transnormer-t2-ffn; the night preset does"
+    assert why("", "ffn") == "the parameters do not train transnormer-t2-ffn; a larger preset does"
 
 
 def test_the_table_shows_our_losses_beside_the_papers_and_none_without_runs() -> None:

@@ -15,7 +15,7 @@ from transnormer_lib.studies.common.measured import Measured
 def untrained(rows: Sequence[str], scale: str) -> str:
     """Why there are no runs of these rows: quick trains the headline rows only."""
     reason = f"the parameters do not train {' and '.join(rows)}"
-    return f"{reason}; the night preset does" if scale == "quick" else reason
+    return f"{reason}; a larger preset does" if scale == "quick" else reason
 
 
 def ranked(bits: Mapping[str, Sequence[float]]) -> list[str]:
