@@ -107,6 +107,7 @@ def _sources() -> set[str]:
     told += [text for entry in ENTRIES.values() for text in _row(entry)]
     told += [f"{record(notebook)['provenance']['wall_seconds']:.0f}" for notebook in PROJECT.notebooks]
     records = [record(notebook) for notebook in PROJECT.notebooks]
+    told += [one["provenance"]["commit"][:12] for one in records]  # some are digits alone
     told += texts(index.run_facts(records, len(records)))
     told += _counts()
     return {number for text in told for number in numbers(text)}
@@ -219,7 +220,8 @@ def test_the_values_of_a_kept_comparison_are_those_of_the_runs_of_its_seeds(one:
     """
     scores: dict[int, set[float]] = {}
     for run in one.runs:
-        values = [value for point in run["validation"] for value in point.values() if math.isfinite(value)]
+        points = [*run["validation"], *run.get("at_end", {}).values()]
+        values = [value for point in points for value in point.values() if math.isfinite(value)]
         scores.setdefault(run["seed"], set()).update(rounded(f * value) for value in values for f in (1, 100))
     traced = 0
     for owner, entry in COMPARED:

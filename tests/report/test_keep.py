@@ -40,6 +40,7 @@ def trained(seed: int, device: str = "a machine") -> dict[str, Any]:
     return {
         **fields,
         "validation": [{"step": 2, "bits_per_token": 3.0 - seed, "nats_per_token": 3.0 - seed}],
+        "at_end": {"test": {"accuracy": 0.5}} if seed else {},
         "provenance": made,
     }
 
@@ -82,6 +83,7 @@ def test_what_is_kept_is_what_the_report_and_the_store_have(project: Project) ->
     found = kept.read("quick", NOTEBOOK, project)
     assert found is not None
     assert [claim["id"] for claim in found.claims] == ["a"]
+    assert [run.get("at_end") for run in found.runs] == [None, {"test": {"accuracy": 0.5}}]
     assert [(run["name"], run["validation"][0]["bits_per_token"]) for run in found.runs] == [
         ("run-seed0", 3.0),
         ("run-seed1", 2.0),
