@@ -286,6 +286,8 @@ def test_what_has_no_weaker_verdict_is_not_run_below_its_scale(kind: str, measur
 def test_a_claim_that_was_not_measured_is_not_run_with_the_given_reason() -> None:
     judged = judge(claim("number"), {"kind": "not run", "reason": "needs a GPU"}, "paper")
     assert (judged.verdict, judged.reason, judged.measured) == ("not run", "needs a GPU", None)
+    below = judge(claim("number", decided_at="gpu"), {"kind": "not run", "reason": "needs a GPU"}, "quick")
+    assert below.reason == "decided at gpu: needs a GPU"
 
 
 def test_a_measurement_of_another_kind_is_refused() -> None:

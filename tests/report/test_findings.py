@@ -49,7 +49,7 @@ def kept(**fields: Any) -> Kept:
         ("supported", "ff", "Of it."),
         ("contradicted", "aaa", "Of it. It does not hold: clause 0 (and 2 more)."),
         ("contradicted", "a", "Of it. It does not hold: clause 0."),
-        ("mixed", "fa", "Of it. In part: clause 0; but clause 1."),
+        ("mixed", "fa", "Of it. But clause 1."),
     ],
     ids=["supported", "many clauses", "contradicted", "mixed"],
 )

@@ -43,7 +43,7 @@ def test_what_speaks_against_a_thesis_is_told_with_its_size() -> None:
         "a", "mixed", part("for", "it is"), part("against", "it is not"), effect=11.72, interval=(10.9, 12.5),
         published_effect=10.8,
     )  # fmt: skip
-    words = "Of a. In part: it is; but it is not. Measured: 11.7% (10.9 to 12.5); in print 10.8%."
+    words = "Of a. But it is not. Measured: 11.7% (10.9 to 12.5); in print 10.8%."
     assert readme.line(mixed) == f"- [Mixed]({PAGE}#thesis-a): {words}"
 
 

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
@@ -32,6 +32,7 @@ from transnormer_lib.project import UserMistake
 
 ANSWERS = ("contradicted", "mixed", "cannot tell", "supported")
 Side = Literal["for", "against", "open"]
+SIDES: tuple[Side, ...] = get_args(Side)
 
 _HOLDS = ("survives", "reproduced", "trend")
 _FAILS = ("refuted", "not reproduced", "opposite")

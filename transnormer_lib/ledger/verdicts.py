@@ -15,8 +15,8 @@ A claim's ``decided_at`` is the smallest scale that may decide it. The kinds and
 - ``comparable``: the same about a lead of minus the claim's ``tolerance``, by which it may be behind.
 - An ordering or comparison is ``not learned`` if a run of either side, or of a matched control, does not beat the
   floor, the score of a simple model such as a bigram; where the sides are no losses, if those of their rows do not.
-- ``not run``, with the reason: nothing was measured, there are too few seeds, or a claim without a weaker verdict was
-  measured below its ``decided_at``.
+- ``not run``, with the reason, and below ``decided_at`` with that scale: nothing was measured, there are too few seeds,
+  or a claim without a weaker verdict was measured below its ``decided_at``.
 
 A number that is not finite never succeeds. The reason of an exploratory claim, one that was added after the plan,
 begins with that. ``ledger.families`` corrects for the number of orderings in a table.
@@ -85,7 +85,8 @@ def judge(claim: Claim, measurement: Mapping[str, Any], scale: str) -> Judgement
     Raises ValueError where the measurement is of another kind than the claim, counts a seed twice, or lacks one.
     """
     if measurement["kind"] == "not run":
-        return marked(claim, Judgement("not run", reason=measurement["reason"]))
+        at = "" if at_least(scale, claim.decided_at) else f"decided at {claim.decided_at}: "
+        return marked(claim, Judgement("not run", reason=f"{at}{measurement['reason']}"))
     if measurement["kind"] != claim.kind:
         raise ValueError(f"claim {claim.id!r}: is of kind {claim.kind!r}, measured as {measurement['kind']!r}")
     rules = {

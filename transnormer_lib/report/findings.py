@@ -11,7 +11,7 @@ from typing import Any
 
 from transnormer_lib import sums
 from transnormer_lib.ledger.kept import Kept
-from transnormer_lib.ledger.theses import Answer
+from transnormer_lib.ledger.theses import SIDES, Answer
 from transnormer_lib.papers.catalogue import Paper, papers
 from transnormer_lib.report.front import effect_text, published_text
 from transnormer_lib.report.pages import content_digest, html_page, is_current
@@ -22,7 +22,7 @@ _CLAUSES = 1  # of one side of an answer; the others stand in the thesis' row
 OPENING = (
     "Softmax attention compares every token with every other, so its cost grows with the square of the text's length. "
     "Linear attention replaces the exponential of a score by a product of features, which can be summed once and for "
-    "all, and is usually worse. Two papers are about it; the third keeps the square, in a unit of another kind."
+    "all, and is usually worse."
 )
 
 
@@ -85,29 +85,21 @@ def found(answers: Sequence[Answer]) -> list[Found]:
 
 
 def _unsettled(answer: Answer) -> str:
-    """``the lead: 11.8% (11.5 to 12.1); 1 for it, 2 open``: its size, and how many claims speak for what."""
+    """``the lead: 11.8% (11.5 to 12.1); 1 for, 2 open``: its size, and how many claims speak for what."""
     sides = Counter(part.side for part in answer.parts)
-    words = {"for": "for it", "against": "against it", "open": "open"}
-    told = [f"{sides[side]} {text}" for side, text in words.items() if sides[side]]  # type: ignore[index]
+    told = [f"{sides[side]} {side}" for side in SIDES if sides[side]]
     return f"{answer.thesis.short}: {effect_text(answer)}; {', '.join(told)}"
 
 
 def _finding(answer: Answer) -> Finding:
-    below = [answer.below] if answer.below else []
-    return Finding(
-        answer.thesis.id, answer.answer, " ".join([answer.thesis.sentence, *why(answer), *_size(answer), *below])
-    )
+    return Finding(answer.thesis.id, answer.answer, " ".join([answer.thesis.sentence, *why(answer), *_size(answer)]))
 
 
 def why(answer: Answer) -> list[str]:
-    """What decided, in one sentence; none where every claim says what the thesis says."""
-    sides = {side: [part.says for part in answer.parts if part.side == side] for side in ("for", "against")}
-    told = {side: _joined(clauses) for side, clauses in sides.items() if clauses}
-    if answer.answer == "supported":
-        return []
-    if answer.answer == "contradicted":
-        return [f"It does not hold: {told['against']}."]
-    return [f"In part: {told['for']}; but {told['against']}."]
+    """What speaks against it, in one sentence or none; what speaks for it says what the thesis says."""
+    against = _joined([part.says for part in answer.parts if part.side == "against"])
+    words = {"contradicted": "It does not hold:", "mixed": "But"}
+    return [f"{words[answer.answer]} {against}."] if answer.answer in words else []
 
 
 def _joined(clauses: Sequence[str]) -> str:
@@ -138,8 +130,8 @@ def how_sure(kept: Sequence[Kept]) -> list[str]:
         f"parameters and {steps[0]:,} to {steps[-1]:,} steps, {' or '.join(map(str, seeds))} seeds a row, "
         f"{hours:.0f} hours of training on {'; '.join(machines)}.",
         "Runs that notebooks share count once. A row has its own learning rate, chosen on seeds that are not judged; "
-        "tasks of GLUE and of long sequences have one for all rows. A positive effect speaks for its thesis. "
-        "Intervals are paired by seed; unresolved is what holds zero, at the latest after the correction for several "
-        "comparisons. Nobody wins against a model that does not beat a simple one: a bigram, or for masked models a "
-        "two-sided n-gram. What larger models would do is not known from these.",
+        "GLUE and long sequences have one for all rows. A positive effect speaks for its thesis, with a 95% interval "
+        "paired by seed; unresolved is what holds zero, at the latest after the correction for several comparisons. "
+        "Nobody wins against a model that does not beat a bigram or, where tokens are masked, a two-sided n-gram. What "
+        "larger models would do is not known from these.",
     ]

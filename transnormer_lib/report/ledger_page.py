@@ -46,7 +46,7 @@ def write_ledger_page(
         record = kept.get(place) if entry["source"] == "kept" else records.get(entry["notebook"])
         serving = " ".join(serves.get(row["id"], ()))
         row |= {"paper": entry["paper"], "scale": entry["scale"], "theses": serving, "record": record}
-    missing = Counter(str(row["reason"]) for row in rows if row["verdict"] == "not run")
+    missing = Counter(_why(str(row["reason"])) for row in rows if row["verdict"] == "not run")
     choices = _choices(rows, answers)
     page = html_page(
         "ledger.html.j2",
@@ -71,6 +71,12 @@ def _theses(answers: Sequence[Answer]) -> dict[str, list[str]]:
         for name in answer.thesis.claims:
             found.setdefault(name, []).append(answer.thesis.id)
     return found
+
+
+def _why(reason: str) -> str:
+    """The reason of a claim that was not run as it is counted: by the scale that decides it, if that is larger."""
+    scale = re.search(r"\bdecided at (\w+):", reason)
+    return f"decided at {scale[1]}" if scale else reason
 
 
 def _choices(rows: Sequence[Mapping[str, Any]], answers: Sequence[Answer]) -> list[Choice]:

@@ -156,7 +156,7 @@ def test_a_task_without_data_is_left_out_and_its_reason_kept(monkeypatch: pytest
     monkeypatch.setattr(task_registry, "load_task", unavailable)
     measured = found.measure(PARAMETERS, cast(RunStore, None))
     assert measured == Results((), {"digits-7": "no such file"})
-    assert measured.why_not("digits-7", scale="paper") == "no such file"
+    assert measured.why_not("digits-7") == "no such file"
     assert found.conclusions(measured, {}) == ["digits-7: not run; no such file"]
 
 
@@ -217,8 +217,8 @@ def test_the_conclusions_follow_the_scores() -> None:
 
 def test_what_was_not_asked_for_says_so() -> None:
     some = results(fake("image", "linear", [30.0]))
-    assert some.why_not("text", scale="night") == "the parameters ask for no run on text"
-    assert some.why_not("image", ["flash"], scale="quick").startswith("decided at a larger scale: ")
+    assert some.why_not("text") == "the parameters ask for no run on text"
+    assert some.why_not("image", ["flash"]) == "the parameters ask for no run of flash on image"
 
 
 def test_the_averages_of_table_6_are_told_with_their_ranks() -> None:

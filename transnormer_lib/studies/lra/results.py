@@ -53,13 +53,12 @@ class Results:
             return None
         return [math.fsum(scores) / len(TASKS) for scores in zip(*(c for c in columns if c is not None), strict=True)]
 
-    def why_not(self, task: str, missing: Sequence[str] = (), *, scale: str) -> str:
+    def why_not(self, task: str, missing: Sequence[str] = ()) -> str:
         """Why a task, or rows on it, were not measured."""
         if task in self.absent:
             return self.absent[task]
         of = f" of {' and '.join(missing)}" if task in self.tasks() else ""
-        reason = f"the parameters ask for no run{of} on {task}"
-        return f"decided at a larger scale: {reason}" if scale == "quick" else reason
+        return f"the parameters ask for no run{of} on {task}"
 
     def why_no_average(self, row: str) -> str:
         """Why a row has no average over the five tasks."""
