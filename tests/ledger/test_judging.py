@@ -169,26 +169,34 @@ def test_counts_name_every_verdict_failures_and_gaps_before_successes(tmp_path: 
     assert (found["refuted"], found["not run"], found["survives"]) == (1, 3, 1)
 
 
+def at_night(*names: str) -> Kept:
+    """What a night found of these claims: the other side is ahead."""
+    found = {"verdict": "opposite", "scale": "night", "measured": {"interval": [0.1, 0.3]}, "seeds": [1, 2]}
+    claims = [{"id": name, "reason": None, **found} for name in names]
+    return Kept("night", "night", TABLE, {}, claims, [], "a machine", 1, "abc", "2026-11-21T20:00:00+00:00")
+
+
 def test_what_was_kept_stands_where_this_scale_cannot_decide_or_did_not_measure(tmp_path: Path) -> None:
-    at_night = {"verdict": "opposite", "scale": "night", "measured": {"interval": [0.1, 0.3]}, "seeds": [1, 2]}
-    kept = Kept(
-        preset="night",
-        scale="night",
-        notebook=TABLE,
-        parameters={},
-        runs=[],
-        device="a machine",
-        threads=1,
-        commit="abc",
-        started="2026-11-21T20:00:00+00:00",
-        claims=[{"id": name, "reason": None, **at_night} for name in ("ahead", "perplexity", "speed")],
-    )
+    kept = at_night("ahead", "perplexity", "speed")
     found = judge_claims(make_report(tmp_path), "quick", CLAIMS, NOTEBOOKS, [kept])
     shown = {entry["id"]: tuple(entry[key] for key in ("verdict", "scale", "source")) for entry in found.claims}
     assert shown["perplexity"] == shown["speed"] == ("opposite", "night", "kept")
     assert shown["ahead"] == ("reproduced", "quick", "run")  # quick decides it
     assert found.best["perplexity"].interval == (0.1, 0.3)
     assert found.judgements["perplexity"].verdict == "undecided"
+
+
+def test_what_was_kept_stands_for_an_order_that_this_scale_left_unresolved(tmp_path: Path) -> None:
+    report_dir = make_report(tmp_path)
+    sides = {"better": [3, 3.1, 3, 3.2, 3], "worse": [3.1, 3, 3.1, 3, 3.2], "seeds": range(5)}
+    records = [MEASURED[TABLE][0], lambda m: m.ordering("ahead", **sides), MEASURED[TABLE][2]]
+    nbformat.write(executed_notebook(TABLE, records), report_dir / f"{TABLE}.ipynb")
+    write_record(report_dir, TABLE)
+    assert ledger(report_dir)["ahead"]["verdict"] == "unresolved"
+    found = judge_claims(report_dir, "quick", CLAIMS, NOTEBOOKS, [at_night("ahead")])
+    (entry,) = (entry for entry in found.claims if entry["id"] == "ahead")
+    assert (entry["verdict"], entry["scale"], entry["source"]) == ("opposite", "night", "kept")
+    assert found.judgements["ahead"].verdict == "unresolved"
 
 
 @pytest.mark.parametrize("name", [claim.id for claim in CLAIMS])

@@ -3,8 +3,9 @@
 Reads ``reports/<preset>/NN_name.ipynb`` and ``records/NN_name.json``, which says how the last run ended, and writes
 ``claims.json``: one object per claim, in the order of the claims' files. Only the last run of a notebook counts; if it
 failed, the measurements before the failure count (its partial copy is in ``failed/``). Every other claim is
-``not run``, with the reason. Where this scale may not decide a claim, or did not measure it, evidence that is kept of
-a larger one (``ledger.kept``) stands instead: its ``source`` is ``kept`` and its ``scale`` the larger one.
+``not run``, with the reason. Where this scale may not decide a claim, did not measure it, or left it unresolved, as
+times are that were measured in haste, evidence that is kept of a larger one (``ledger.kept``) stands instead: its
+``source`` is ``kept`` and its ``scale`` the larger one.
 """
 
 import json
@@ -131,7 +132,7 @@ def judge_claims(
     best, entries = dict(judged), []
     for claim in claims:
         found, source = scale, "run"
-        decided = at_least(scale, claim.decided_at) and judged[claim.id].verdict != "not run"
+        decided = at_least(scale, claim.decided_at) and judged[claim.id].verdict not in ("not run", "unresolved")
         if claim.id in larger and not decided:
             entry = larger[claim.id]
             if otherwise := judged_otherwise(claim, entry):
