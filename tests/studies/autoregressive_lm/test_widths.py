@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from transnormer_lib.ledger import claims
+from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.project import find_project
 from transnormer_lib.report.parameters import resolve
 from transnormer_lib.studies.autoregressive_lm import growth
@@ -85,3 +86,43 @@ def test_every_comparison_is_a_claim_and_the_primary_one_is_among_them() -> None
     plan = plans.table("autoregressive_lm", "plan_of_growth")
     (primary,) = (line["the plan"] for line in plan if line["part"] == "primary")
     assert primary in growth.CLAIMS
+
+
+# Leads of two seeds that fall by 0.1 and 0.2 with each doubling.
+FALLING = {
+    dim: {T2: [2.0, 2.0], SOFTMAX: [2.5 - 0.1 * doubling, 2.5 - 0.2 * doubling]}
+    for doubling, dim in enumerate((8, 16, 32))
+}
+
+
+def test_the_lead_s_change_per_doubling_is_that_of_a_line_through_each_seed() -> None:
+    change = growth.per_doubling(FALLING)
+    assert change.mean == pytest.approx(-0.15)
+    assert change.low == pytest.approx(-0.15 - 12.706 * 0.05, abs=1e-3)
+    assert growth.lines(FALLING)[0] == pytest.approx([-0.1, -0.2])
+
+
+@pytest.mark.parametrize(("sign", "way"), [(1.0, "shrinks"), (-1.0, "grows"), (0.0, "does not change")])
+def test_the_way_of_the_lead_is_told_by_its_interval(sign: float, way: str) -> None:
+    losses = {
+        dim: {T2: [2.0] * 3, SOFTMAX: [2.5 - sign * (0.1 + 0.001 * seed) * doubling + 0.01 * seed for seed in range(3)]}
+        for doubling, dim in enumerate((8, 16, 32))
+    }
+    assert f"T2's lead over softmax attention {way}" in growth.told(losses)
+    assert "From width 8 to 32" in growth.told(losses)
+
+
+def test_kept_widths_are_those_of_the_kept_claim_with_the_cost_of_ten_times_as_much() -> None:
+    learned = {f"{name}, width {dim}": values for dim, by_row in FALLING.items() for name, values in by_row.items()}
+    claims_kept = [{"id": growth.CLAIMS[-1], "measured": {"learned": learned}}]
+    made = [
+        {"name": f"causal-dim32-{name}-seed{seed}", "seed": seed, "seconds": 720.0, "flops": 3e12}
+        for name in ("t2", "softmax")
+        for seed in (1, 2, 100)
+    ]
+    found = Kept("night", "night", NOTEBOOK, {"seeds": [1, 2]}, claims_kept, made, "a machine", 1, "abc", "2026")
+    assert growth.of_kept(found) == FALLING
+    assert growth.next_decade(found) == (
+        "Ten times the operations of the widest, 3e+13 a run, would take 8 core-hours for both rows."
+    )
+    assert growth.of_kept(replace(found, claims=[])) == {}

@@ -4,12 +4,17 @@ Both have the released rotation, with which softmax attention is the stronger on
 the width grows, and with it the heads' width.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from transnormer_lib.analysis.seeds import mean, spread
+import numpy as np
+
+from transnormer_lib.analysis.seeds import PairedDifference, mean, paired_difference, spread
 from transnormer_lib.checks import check_choice
+from transnormer_lib.ledger.kept import Kept
+from transnormer_lib.ledger.values import shown
 from transnormer_lib.studies.autoregressive_lm.factors import architecture_of, row
 from transnormer_lib.studies.common import language_models, rates
 from transnormer_lib.studies.common.language_models import final_bits
@@ -101,3 +106,50 @@ def comparisons(losses: Losses) -> dict[str, tuple[Sequence[float], Sequence[flo
     }
     ahead = leads(losses)
     return sides | {"lead-holds-as-width-grows": (ahead[large], ahead[small], True)}
+
+
+def of_kept(found: Kept) -> Losses:
+    """The losses by width that a larger scale kept; {} where it compared no widths."""
+    claim = next((claim for claim in found.claims if claim["id"] == CLAIMS[-1]), None)
+    measured = claim["measured"] if claim else None
+    losses: dict[int, dict[str, Sequence[float]]] = {}
+    for name, values in (measured or {}).get("learned", {}).items():
+        of, _, dim = name.rpartition(", width ")
+        losses.setdefault(int(dim), {})[of] = values
+    return losses
+
+
+def lines(losses: Losses) -> np.ndarray:
+    """Lines of least squares through each seed's leads over log2 of the width: slopes and values at 1, (2, seeds)."""
+    ahead = leads(losses)
+    found: np.ndarray = np.polyfit(np.log2(sorted(ahead)), np.array([ahead[dim] for dim in sorted(ahead)]), 1)
+    return found
+
+
+def per_doubling(losses: Losses) -> PairedDifference:
+    """By how much T2's lead changes as the width doubles, with its interval over the seeds' lines."""
+    slopes = lines(losses)[0].tolist()
+    return paired_difference(slopes, [0.0] * len(slopes), higher_is_better=True)
+
+
+def told(losses: Losses) -> str:
+    """Whether the lead grows, stays or shrinks as models grow, in two sentences."""
+    change = per_doubling(losses)
+    way = "grows" if change.low > 0 else "shrinks" if change.high < 0 else "does not change beyond its interval"
+    size, low, high = (shown(value, 2) for value in (change.mean, change.low, change.high))
+    small, large = min(losses), max(losses)
+    return (
+        f"From width {small} to {large} T2's lead over softmax attention {way}: by {size} bits per doubling ({low} to "
+        f"{high}, a line per seed). A line through {len(losses)} widths says nothing beyond them."
+    )
+
+
+def next_decade(found: Kept) -> str:
+    """What both rows would cost with ten times the operations of the widest that was kept, on its machine."""
+    widest = f"dim{max(of_kept(found))}-"
+    judged = [run for run in found.runs if widest in run["name"] and run["seed"] in found.parameters["seeds"]]
+    hours = 10 * math.fsum(run["seconds"] for run in judged) / 3600
+    flops = 10 * max(run["flops"] for run in judged)
+    return (
+        f"Ten times the operations of the widest, {flops:.0e} a run, would take {hours:.0f} core-hours for both rows."
+    )
