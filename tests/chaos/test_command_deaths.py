@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from chaos_trials import FULL, Tried, trials
+from chaos_trials import Tried, trials
 from command_deaths import Command, Undisturbed, half_written, make_project, results
 from project_factory import STUDY
 
@@ -14,8 +14,6 @@ TRAIN = ("train", "--only", "03", "--jobs", "2")
 CASES = {
     ("transnormer", "SIGKILL"): 6, ("transnormer", "SIGTERM"): 4, ("transnormer", "SIGINT"): 4, ("share", "SIGKILL"): 4,
 }  # fmt: skip
-if FULL:  # no more memory for one of them
-    CASES |= {("transnormer", "memory"): 3, ("share", "memory"): 3}
 SHORT = ("share", "SIGKILL")  # the one of ``make test``; the others are slow
 
 
@@ -25,14 +23,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
 
 
 @pytest.mark.parametrize(
-    ("victim", "manner"),
+    ("victim", "name"),
     [pytest.param(*key, id="-".join(key), marks=() if key == SHORT else pytest.mark.slow) for key in CASES],
 )
 def test_the_next_training_ends_as_if_nothing_had_been(
-    victim: str, manner: str, undisturbed: Undisturbed, tmp_path: Path, tried: Tried
+    victim: str, name: str, undisturbed: Undisturbed, tmp_path: Path, tried: Tried
 ) -> None:
-    for _ in undisturbed.survives(victim, manner, trials(1, CASES[victim, manner]), tmp_path):
-        tried(f"transnormer train: {manner} of {victim}")
+    for _ in undisturbed.survives(victim, name, trials(1, CASES[victim, name]), tmp_path):
+        tried(f"transnormer train: {name} of {victim}")
 
 
 @pytest.mark.slow

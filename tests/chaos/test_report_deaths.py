@@ -12,13 +12,10 @@ CASES = {
     ("transnormer", "SIGKILL"): 6, ("transnormer", "SIGTERM"): 3, ("transnormer", "SIGINT"): 3,
     ("snakemake", "SIGKILL"): 5, ("guard", "SIGKILL"): 4, ("kernel", "SIGKILL"): 4, ("share", "SIGKILL"): 3,
 }  # fmt: skip
-if FULL:  # what asks one of the processes alone to end, and what leaves it without memory
+if FULL:  # what asks a process to end, sent to one of them alone
     CASES |= {
-        (victim, manner): 2
-        for victim in ("snakemake", "guard", "kernel", "share")
-        for manner in ("SIGTERM", "SIGINT", "memory")
+        (victim, name): 2 for victim in ("snakemake", "guard", "kernel", "share") for name in ("SIGTERM", "SIGINT")
     }
-    CASES["transnormer", "memory"] = 3
 SHORT = ("transnormer", "SIGKILL")  # the one of ``make test``; the others are slow
 
 
@@ -28,11 +25,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
 
 
 @pytest.mark.parametrize(
-    ("victim", "manner"),
+    ("victim", "name"),
     [pytest.param(*key, id="-".join(key), marks=() if key == SHORT else pytest.mark.slow) for key in CASES],
 )
 def test_the_next_report_ends_as_if_nothing_had_been(
-    victim: str, manner: str, undisturbed: Undisturbed, tmp_path: Path, tried: Tried
+    victim: str, name: str, undisturbed: Undisturbed, tmp_path: Path, tried: Tried
 ) -> None:
-    for _ in undisturbed.survives(victim, manner, trials(1, CASES[victim, manner]), tmp_path):
-        tried(f"report: {manner} of {victim}")
+    for _ in undisturbed.survives(victim, name, trials(1, CASES[victim, name]), tmp_path):
+        tried(f"report: {name} of {victim}")
