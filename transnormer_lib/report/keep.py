@@ -40,11 +40,10 @@ def keep(project: Project, preset: str, notebook: str) -> Path:
         if found is None:
             raise UserMistake(f"keep={notebook!r}: the store has no run {config.name} of the present code")
         stored.append(found)
-        last = (
-            {"at_end": found.record["at_end"]} if found.record["at_end"] else {}
-        )  # on test examples, where it has any
         own = {name: found.record[name] for name in _RUN_FIELDS}
-        records.append({"name": config.name, "seed": config.seed} | own | last)
+        if found.record["at_end"]:  # scores on test examples, which few runs have
+            own["at_end"] = found.record["at_end"]
+        records.append({"name": config.name, "seed": config.seed} | own)
         made.append(found.record["provenance"])
         if config.seed in record["parameters"].get("seeds", [config.seed]):
             judged[config.name] = found.record["provenance"]["commit"]
