@@ -126,12 +126,12 @@ def how_sure(kept: Sequence[Kept]) -> list[str]:
     hours = sum(run["seconds"] for run in runs) / 3600
     machines = sorted({one.device for one in judged})
     return [
-        f"Answers about trained models rest on {len(runs):,} kept runs of models with {sizes[0]:,} to {sizes[-1]:,} "
-        f"parameters and {steps[0]:,} to {steps[-1]:,} steps, {' or '.join(map(str, seeds))} seeds a row, "
+        f"Answers about trained models rest on {len(runs):,} kept runs: {sizes[0]:,} to {sizes[-1]:,} parameters, "
+        f"{steps[0]:,} to {steps[-1]:,} steps, {' or '.join(map(str, seeds))} seeds a row, "
         f"{hours:.0f} hours of training on {'; '.join(machines)}.",
-        "Runs that notebooks share count once. A row has its own learning rate, chosen on seeds that are not judged; "
-        "GLUE and long sequences have one for all rows. A positive effect speaks for its thesis, with a 95% interval "
-        "paired by seed; unresolved is what holds zero, at the latest after the correction for several comparisons. "
-        "Nobody wins against a model that does not beat a bigram or, where tokens are masked, a two-sided n-gram. What "
-        "larger models would do is not known from these.",
+        "A row has its own learning rate, chosen on seeds that are not judged; GLUE and long sequences have one for all "
+        "rows. A positive effect speaks for its thesis, with a 95% interval paired by seed; unresolved is what holds "
+        "zero, at the latest after the correction for several comparisons. Nobody wins against a model that does not "
+        "beat a bigram or, where tokens are masked, a two-sided n-gram. What larger models would do is not known from "
+        "these.",
     ]
