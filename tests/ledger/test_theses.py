@@ -151,15 +151,15 @@ def test_a_claim_against_the_thesis_leans_the_other_way_round() -> None:
 @pytest.mark.parametrize(("verdict", "below"), [("trend", 1), ("opposite", 1), ("reproduced", 0)])
 def test_an_answer_says_which_claims_were_measured_below_their_deciding_scale(verdict: str, below: int) -> None:
     found = answered(thesis(["lead", "speed"]), lead="reproduced", speed=verdict)
-    assert found.below == (f"{below} of its 2 decided claims is a trend, measured below gpu." if below else "")
-    assert found.below in found.because
+    assert found.trends == (f"{below} of its 2 decided claims is a trend, measured below gpu." if below else "")
+    assert found.trends in found.because
 
 
 def test_an_answer_of_trends_alone_says_so() -> None:
     both = answered(thesis(["speed", "slower"]), speed="trend", slower="opposite")
-    assert both.below == "All of its 2 decided claims are trends, measured below gpu."
+    assert both.trends == "All of its 2 decided claims are trends, measured below gpu."
     one = answered(thesis(["speed", "second"]), speed="trend", second="unresolved")
-    assert one.below == "Its one decided claim is a trend, measured below gpu."
+    assert one.trends == "Its one decided claim is a trend, measured below gpu."
 
 
 def measured(difference: float = 0.2) -> dict[str, Any]:

@@ -139,11 +139,11 @@ class Answer:
             clauses = [part.says for part in self.parts if part.side == side]
             if clauses:
                 found.append(f"{words}: {'; '.join(clauses)}.")
-        found += [text for text in (self.below, self.controls) if text]
+        found += [text for text in (self.trends, self.controls) if text]
         return " ".join(found) or "No claim of this report bears on it."
 
     @property
-    def below(self) -> str:
+    def trends(self) -> str:
         """How many of the deciding claims were measured below the scale that may decide them; empty for none."""
         decided = [part for part in self.parts if part.side != "open"]
         small = [part for part in decided if part.below]

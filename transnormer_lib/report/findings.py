@@ -43,7 +43,7 @@ class Found:
     told: tuple[Finding, ...]  # theses that have an answer, those of the paper first
     own: tuple[Finding, ...]  # questions of our own that have one
     unsettled: tuple[str, ...]  # those that have none though something was measured: name, size, what is open
-    open: tuple[str, ...]  # the short names of those of which nothing was measured
+    open: tuple[str, ...]  # the short names of those without a size of their effect
 
 
 def write_found_page(report_dir: Path, answers: Sequence[Answer], kept: Sequence[Kept]) -> bool:

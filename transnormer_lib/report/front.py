@@ -125,7 +125,7 @@ def _row(found: Answer, axis: Axis | None, kept: Sequence[Kept], claims: Mapping
         "scale": found.scale,
         "seeds": len(found.seeds) if found.seeds and found.interval else None,
         "kept": [one.origin(claims) for one in kept if one.notebook in origins],
-        "below": found.below,
+        "trends": found.trends,
         "controls": found.controls,
     }
 

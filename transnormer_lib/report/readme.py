@@ -83,8 +83,8 @@ def line(answer: Answer) -> str:
     measured = [f"Measured: {size}{f'; in print {printed}' if printed else ''}."] if size else []
     against = why(answer)
     word = f"[{answer.answer.capitalize()}]({_INDEX}#thesis-{answer.thesis.id}):"
-    below = [answer.below] if answer.below else []
-    return " ".join([f"- {word} {answer.thesis.sentence}", *against, *measured, *below])
+    trends = [answer.trends] if answer.trends else []
+    return " ".join([f"- {word} {answer.thesis.sentence}", *against, *measured, *trends])
 
 
 def costs(planned: Mapping[str, Sequence[PlannedRun]], device: Device) -> str:

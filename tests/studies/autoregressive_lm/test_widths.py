@@ -112,15 +112,18 @@ def test_the_way_of_the_lead_is_told_by_its_interval(sign: float, way: str) -> N
     assert "From width 8 to 32" in growth.told(losses)
 
 
-def test_kept_widths_are_those_of_the_kept_claim_with_the_cost_of_ten_times_as_much() -> None:
+@pytest.mark.parametrize(("own", "start"), [(8, "dim32-"), (32, "")], ids=["a width beyond", "the notebook's width"])
+def test_kept_widths_are_those_of_the_kept_claim_with_the_cost_of_ten_times_as_much(own: int, start: str) -> None:
     learned = {f"{name}, width {dim}": values for dim, by_row in FALLING.items() for name, values in by_row.items()}
     claims_kept = [{"id": growth.CLAIMS[-1], "measured": {"learned": learned}}]
     made = [
-        {"name": f"causal-dim32-{name}-seed{seed}", "seed": seed, "seconds": 720.0, "flops": 3e12}
-        for name in ("t2", "softmax")
+        {"name": f"causal-{of}{name}-lrpe-seed{seed}", "seconds": seconds, "flops": 3e12}
+        for of, seconds in ((start, 720.0), ("dim16-", 1.0), ("recall-4-", 1.0))
+        for name in ("transnormer-t2", "vanilla-matched")
         for seed in (1, 2, 100)
     ]
-    found = Kept("night", "night", NOTEBOOK, {"seeds": [1, 2]}, claims_kept, made, "a machine", 1, "abc", "2026")
+    asked = {"task": "causal", "dim": own, "seeds": [1, 2]}
+    found = Kept("night", "night", NOTEBOOK, asked, claims_kept, made, "a machine", 1, "abc", "2026")
     assert growth.of_kept(found) == FALLING
     assert growth.next_decade(found) == (
         "Ten times the operations of the widest, 3e+13 a run, would take 8 core-hours for both rows."

@@ -146,8 +146,12 @@ def told(losses: Losses) -> str:
 
 def next_decade(found: Kept) -> str:
     """What both rows would cost with ten times the operations of the widest that was kept, on its machine."""
-    widest = f"dim{max(of_kept(found))}-"
-    judged = [run for run in found.runs if widest in run["name"] and run["seed"] in found.parameters["seeds"]]
+    widest, asked = max(of_kept(found)), found.parameters
+    start = "" if widest == asked["dim"] else f"dim{widest}-"  # as _search names them
+    named = {
+        language_models.run_name(asked["task"], f"{start}{name}", seed) for name in ROWS for seed in asked["seeds"]
+    }
+    judged = [run for run in found.runs if run["name"] in named]
     hours = 10 * math.fsum(run["seconds"] for run in judged) / 3600
     flops = 10 * max(run["flops"] for run in judged)
     return (
