@@ -1,4 +1,4 @@
-"""As models grow: which runs, at which rates, and the lead of T2."""
+"""As models grow: which runs, at which rates, and what becomes of the leads."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from transnormer_lib.training.config import RunConfig
 
 NOTEBOOK = "04_autoregressive_lm"
 QUICK = read(study.Parameters, resolve(find_project(), "quick", NOTEBOOK))
-T2, SOFTMAX = growth.ROWS
+T2, SOFTMAX, NORM, LINEAR = growth.ROWS
 PARAMETERS = replace(
     QUICK, dim=16, seeds=(2, 1), rates_tried=(0.1, 0.001), rate_seeds=(7,), growth_dims=(8, 16, 32),
     rates={T2: 0.02}, growth_rates={f"32 {SOFTMAX}": 0.003},
@@ -39,14 +39,14 @@ def test_each_width_has_every_row_and_seed_at_its_own_rate() -> None:
     assert all(run.model.dim == dim and run.model.rotary == "lrpe" for dim, _, _, run in found)
     rate = {(dim, row): run.optimizer.learning_rate for dim, row, _, run in found}
     default = QUICK.learning_rate
-    assert rate == {
-        (8, T2): default, (8, SOFTMAX): default, (16, T2): 0.02, (16, SOFTMAX): default, (32, T2): default,
+    assert rate == {(dim, row): default for dim in (8, 16, 32) for row in growth.ROWS} | {
+        (16, T2): 0.02,
         (32, SOFTMAX): 0.003,
-    }  # fmt: skip
+    }
 
 
 def test_at_the_notebooks_width_the_runs_are_those_of_the_factors() -> None:
-    factors = replace(PARAMETERS, pairs=("diag/norm", "softmax/softmax"), rotations=("lrpe",))
+    factors = replace(PARAMETERS, pairs=growth.PAIRS, rotations=("lrpe",))
     own = {run.name: run for run in study.runs(replace(factors, growth_dims=(), growth_rates={}))}
     shared = [run for dim, _, _, run in judged(factors) if dim == 16]
     assert [own[run.name] for run in shared] == shared != []
@@ -58,7 +58,7 @@ def test_a_search_names_the_runs_among_which_a_rate_was_chosen() -> None:
     searches = growth.searches(PARAMETERS).values()
     tried = [rates.flat(by_rate) for search in searches for by_rate in search.tried().values()]
     search = {run.name for runs in tried for run in runs}
-    assert len(search) == 3 * 2 * 2
+    assert len(search) == 3 * 4 * 2
     assert {name for *_, run in judged(PARAMETERS) for name in run.rate_search} == search
 
 
@@ -68,24 +68,41 @@ def test_a_rate_of_nothing_is_refused(name: str) -> None:
         growth.searches(replace(PARAMETERS, growth_rates={name: 0.1}))
 
 
-def test_the_lead_is_the_difference_seed_by_seed_and_holds_if_the_largest_width_keeps_it() -> None:
-    assert growth.leads(LOSSES)[8] == pytest.approx([0.2, 0.3])
+def test_a_lead_is_the_difference_seed_by_seed_and_holds_if_the_largest_width_keeps_it() -> None:
+    lead = growth.SOFTMAX_LEAD
+    assert growth.leads(LOSSES, lead)[8] == pytest.approx([0.2, 0.3])
     sides = growth.comparisons(LOSSES)
-    assert tuple(sides) == growth.CLAIMS
-    at_large, at_small, higher = sides["lead-holds-as-width-grows"]
-    assert list(at_large) == pytest.approx([-0.1, 0.0])
-    assert list(at_small) == pytest.approx([0.2, 0.3])
-    assert higher
-    assert growth.comparisons({8: LOSSES[8]}) == {}
+    assert tuple(sides) == (*growth.AT_A_WIDTH, lead.claim)
+    side = sides[lead.claim]
+    assert list(side.better) == pytest.approx([-0.1, 0.0])
+    assert list(side.worse) == pytest.approx([0.2, 0.3])
+    assert side.higher_is_better
+    assert sides["lead-at-smallest-width"].better == LOSSES[8][T2]
+    assert growth.comparisons({8: LOSSES[8]}) == growth.comparisons({}) == {}
     assert [line["width"] for line in growth.table(LOSSES)] == [8, 32]
+
+
+def test_each_claim_asks_that_both_of_its_rows_have_learned_at_every_width() -> None:
+    every = {dim: by_row | {NORM: [2.5, 2.5], LINEAR: [2.6, 2.7]} for dim, by_row in LOSSES.items()}
+    sides = growth.comparisons(every)
+    assert tuple(sides) == growth.CLAIMS
+    assert set(sides["norm-lead-holds-as-width-grows"].learned) == {
+        f"{row}, width {dim}" for row in (NORM, LINEAR) for dim in (8, 32)
+    }
+    del every[32][NORM]
+    assert set(growth.CLAIMS) - set(growth.comparisons(every)) == {
+        "norm-lead-holds-as-width-grows",
+        "locality-lead-holds-as-width-grows",
+    }
 
 
 def test_every_comparison_is_a_claim_and_the_primary_one_is_among_them() -> None:
     known = {claim.id: claim for claim in claims.load()}
     assert {known[name].notebook for name in growth.CLAIMS} == {NOTEBOOK}
-    plan = plans.table("autoregressive_lm", "plan_of_growth")
-    (primary,) = (line["the plan"] for line in plan if line["part"] == "primary")
-    assert primary in growth.CLAIMS
+    for name in ("plan_of_growth", "plan_of_growing_remedies"):
+        plan = plans.table("autoregressive_lm", name)
+        (primary,) = (line["the plan"] for line in plan if line["part"] == "primary")
+        assert primary in growth.CLAIMS
 
 
 # Leads of two seeds that fall by 0.1 and 0.2 with each doubling.
@@ -96,10 +113,10 @@ FALLING = {
 
 
 def test_the_lead_s_change_per_doubling_is_that_of_a_line_through_each_seed() -> None:
-    change = growth.per_doubling(FALLING)
+    change = growth.per_doubling(FALLING, growth.SOFTMAX_LEAD)
     assert change.mean == pytest.approx(-0.15)
     assert change.low == pytest.approx(-0.15 - 12.706 * 0.05, abs=1e-3)
-    assert growth.lines(FALLING)[0] == pytest.approx([-0.1, -0.2])
+    assert growth.lines(FALLING, growth.SOFTMAX_LEAD)[0] == pytest.approx([-0.1, -0.2])
 
 
 @pytest.mark.parametrize(("sign", "way"), [(1.0, "shrinks"), (-1.0, "grows"), (0.0, "does not change")])
@@ -115,7 +132,10 @@ def test_the_way_of_the_lead_is_told_by_its_interval(sign: float, way: str) -> N
 @pytest.mark.parametrize(("own", "start"), [(8, "dim32-"), (32, "")], ids=["a width beyond", "the notebook's width"])
 def test_kept_widths_are_those_of_the_kept_claim_with_the_cost_of_ten_times_as_much(own: int, start: str) -> None:
     learned = {f"{name}, width {dim}": values for dim, by_row in FALLING.items() for name, values in by_row.items()}
-    claims_kept = [{"id": growth.CLAIMS[-1], "measured": {"learned": learned}}]
+    claims_kept = [
+        {"id": growth.SOFTMAX_LEAD.claim, "measured": {"learned": learned}},
+        {"id": growth.CLAIMS[-1], "measured": None},
+    ]
     made = [
         {"name": f"causal-{of}{name}-lrpe-seed{seed}", "seconds": seconds, "flops": 3e12}
         for of, seconds in ((start, 720.0), ("dim16-", 1.0), ("recall-4-", 1.0))
@@ -126,6 +146,6 @@ def test_kept_widths_are_those_of_the_kept_claim_with_the_cost_of_ten_times_as_m
     found = Kept("night", "night", NOTEBOOK, asked, claims_kept, made, "a machine", 1, "abc", "2026")
     assert growth.of_kept(found) == FALLING
     assert growth.next_decade(found) == (
-        "Ten times the operations of the widest, 3e+13 a run, would take 8 core-hours for both rows."
+        "Ten times the operations of the widest, 3e+13 a run, would take 8 core-hours for its 2 rows."
     )
     assert growth.of_kept(replace(found, claims=[])) == {}

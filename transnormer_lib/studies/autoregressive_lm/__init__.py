@@ -10,6 +10,7 @@ PLANS = {
         "causal-softmax-normed-*",
     ),
     "plan_of_locality": ("causal-scattered-norm-*", "causal-window-norm-*", "causal-softmax-norm-*"),
+    "plan_of_growing_remedies": ("causal-dim*-norm-norm-*", "causal-dim*-linear-matched-*"),
     "plan_of_growth": ("causal-dim*",),
     "plan": ("*",),
 }

@@ -1,21 +1,40 @@
-"""The figure of the lead as models grow."""
+"""The figure of the leads as models grow."""
 
 import numpy as np
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from transnormer_lib.analysis.seeds import mean
 from transnormer_lib.show.figures import GREY, STYLE
 from transnormer_lib.studies.autoregressive_lm import growth
 
+_COLUMNS = 2
+
 
 def leads(losses: growth.Losses, *, unit: str) -> Figure:
-    """T2's lead over softmax attention by width: a mark per seed, their means, and a thin line per seed."""
-    ahead, style = growth.leads(losses), STYLE["transnormer-t2"]
+    """A panel per lead over the width: a mark per seed, their means, and a thin line per seed."""
+    drawn = growth.measured(losses)
+    columns = min(_COLUMNS, len(drawn))
+    rows = -(-len(drawn) // columns)
+    figure, grid = plt.subplots(rows, columns, figsize=(6.8, 0.8 + 2.4 * rows), sharex=True, squeeze=False)
+    panels = grid.ravel()
+    for lead, axes in zip(drawn, panels, strict=False):
+        _panel(axes, losses, lead)
+        axes.set_ylabel(unit)
+    for axes in panels[len(drawn) :]:
+        axes.remove()
+    for axes in panels[max(0, len(drawn) - columns) : len(drawn)]:
+        axes.tick_params(labelbottom=True)
+        axes.set_xlabel("width")
+    return figure
+
+
+def _panel(axes: Axes, losses: growth.Losses, lead: growth.Lead) -> None:
+    ahead, style = growth.leads(losses, lead), STYLE["transnormer-t2"]
     widths = np.array(sorted(ahead))
-    figure, axes = plt.subplots(figsize=(6.8, 3.2))
     axes.axhline(0.0, color=GREY, linewidth=1.2, linestyle=(0, (4, 3)))
-    for slope, start in growth.lines(losses).T:
+    for slope, start in growth.lines(losses, lead).T:
         axes.plot(widths, slope * np.log2(widths) + start, color=style.colour, alpha=0.35, linewidth=0.8)
     for width in widths:
         axes.plot([width] * len(ahead[width]), ahead[width], style.marker, color=style.colour, alpha=0.7)
@@ -23,5 +42,4 @@ def leads(losses: growth.Losses, *, unit: str) -> Figure:
     axes.set_xscale("log", base=2)
     axes.set_xticks(widths, [str(width) for width in widths])
     axes.minorticks_off()
-    axes.set(xlabel="width", ylabel=f"T2 ahead by, {unit}")
-    return figure
+    axes.set_title(lead.called, fontsize="medium")
