@@ -4,6 +4,7 @@ The weights stay behind. What a study reads from records alone (losses, scores, 
 what needs a model trains it.
 """
 
+import base64
 import gzip
 import json
 import shutil
@@ -25,6 +26,7 @@ from transnormer_lib.training.stored_run import Run, write_record
 
 _LARGEST = 500_000_000  # bytes of records; a night's take a tenth of that
 _CURVE = "train_loss"  # the longest field of a record: one number a step
+_FLOAT = "<f4"
 
 
 def write(runs: Iterable[Run], path: Path) -> int:
@@ -75,19 +77,18 @@ def read(path: Path, store: RunStore) -> tuple[int, int]:
 
 
 def _packed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record, with a curve of float32 in as few digits as tell them apart: half the file."""
-    curve = record[_CURVE]
-    if not np.isfinite(curve).all() or curve != _float32(curve):
+    """The record, with a curve of float32 as their bytes: two thirds of what digits take, compressed."""
+    curve = np.asarray(record[_CURVE], dtype=float)
+    if not np.isfinite(curve).all() or (curve != curve.astype(_FLOAT)).any():
         return {"record": record}
-    return {"record": {**record, _CURVE: [float(str(np.float32(loss))) for loss in curve]}, "float32": True}
+    by_place = curve.astype(_FLOAT).view(np.uint8).reshape(-1, 4).T  # first bytes together: alike, so they compress
+    return {"record": {**record, _CURVE: base64.b64encode(by_place.tobytes()).decode()}, "float32": True}
 
 
 def _unpacked(run: Mapping[str, Any]) -> dict[str, Any]:
     """The record of :func:`_packed`, to the last bit."""
     record: dict[str, Any] = run["record"]
-    return {**record, _CURVE: _float32(record[_CURVE])} if run.get("float32") else record
-
-
-def _float32(values: list[float]) -> list[float]:
-    rounded: list[float] = np.asarray(values, dtype=np.float32).astype(float).tolist()
-    return rounded
+    if not run.get("float32"):
+        return record
+    by_place = np.frombuffer(base64.b64decode(record[_CURVE], validate=True), dtype=np.uint8).reshape(4, -1)
+    return {**record, _CURVE: np.ascontiguousarray(by_place.T).view(_FLOAT).ravel().astype(float).tolist()}
