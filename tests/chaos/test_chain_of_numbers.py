@@ -1,6 +1,5 @@
 """From every number of README's answers and of the committed report to its record, and from there to the runs."""
 
-import gzip
 import json
 import math
 import re
@@ -29,6 +28,7 @@ from transnormer_lib.report import findings, front, index, readme
 from transnormer_lib.report.terms import terms
 from transnormer_lib.show import cards
 from transnormer_lib.sums import is_whole
+from transnormer_lib.training import carried
 
 PROJECT = Project(Path(__file__).resolve().parents[2])
 PUBLISHED = PROJECT.root / "reports" / "published"
@@ -238,10 +238,10 @@ def test_the_values_of_a_kept_comparison_are_those_of_the_runs_of_its_seeds(one:
 
 def test_a_run_that_is_carried_as_well_says_the_same_there() -> None:
     """Of the same training: another of the same name took another time."""
-    content = json.loads(gzip.decompress((kept.folder(PROJECT) / "night" / "records.json.gz").read_bytes()))
-    carried = {(run["config"]["name"], run["record"]["seconds"]): run["record"] for run in content.values()}
+    runs = carried.records(kept.folder(PROJECT) / "night" / "records.json.gz").values()
+    there = {(config.name, record["seconds"]): record for config, record in runs}
     for run in (run for one in ABOVE for run in one.runs):
-        other = carried.get((run["name"], run["seconds"]), run)
+        other = there.get((run["name"], run["seconds"]), run)
         assert {name: other[name] for name in run.keys() & other.keys()} == {
             name: run[name] for name in run.keys() & other.keys()
         }

@@ -42,11 +42,11 @@ def write(runs: Iterable[Run], path: Path) -> int:
     return len(found)
 
 
-def read(path: Path, store: RunStore) -> tuple[int, int]:
-    """Add the runs of a file of :func:`write` to the store: (how many are new, how many it had).
+def records(path: Path) -> dict[str, tuple[RunConfig, dict[str, Any]]]:
+    """Config and record by name of the runs of a file of :func:`write`.
 
     Raises ValueError for another file, for one that its folder's digests do not fit, and for a run whose config and
-    data do not give its name, before any is added.
+    data do not give its name.
     """
     try:
         if (path.parent / sums.FILE).exists() and (damage := sums.damage(path)):
@@ -62,6 +62,15 @@ def read(path: Path, store: RunStore) -> tuple[int, int]:
                 raise ValueError(f"run {name}: its config is that of {own}")
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as fault:
         raise ValueError(f"file={str(path)!r}: holds no records of runs: {' '.join(str(fault).split())}") from None
+    return runs
+
+
+def read(path: Path, store: RunStore) -> tuple[int, int]:
+    """Add the runs of a file of :func:`write` to the store: (how many are new, how many it had).
+
+    Raises the ValueError of :func:`records` before any is added.
+    """
+    runs = records(path)
     new = 0
     for name, (config, record) in runs.items():
         if (store.root / name).exists():
