@@ -113,13 +113,14 @@ BOLD = re.compile(r"<b>(.*?)<span")
     [
         ([3.5, 2.25, None], ["2.25"], ["3.50"]),
         ([-1, -3], ["−3"], ["−1"]),
-        ([1200, 2.5e7], ["1200"], ["2.5·10⁷"]),
+        ([1200, 2.5e7], ["1,200"], ["2.5·10⁷"]),
         (["3.50 (3.47 to 3.53)", "3.49 (2.90 to 3.60)"], ["3.49 (2.90 to 3.60)"], ["3.50 (3.47 to 3.53)"]),
         ([2, 2, 1], ["1"], ["2", "2"]),
         ([1.5, None], [], []),
         (["29.6 / 31.0", "none"], [], []),
+        (["838 tokens", "1,024 tokens"], ["838 tokens"], ["1,024 tokens"]),
     ],
-    ids=["numbers", "below zero", "thousands", "text", "ties", "nothing to compare", "two numbers"],
+    ids=["numbers", "below zero", "thousands", "text", "ties", "nothing to compare", "two numbers", "grouped"],
 )
 def test_the_best_of_a_column_is_bold_and_named(values: list[Any], lowest: list[str], highest: list[str]) -> None:
     rows = [{"row": str(number), "loss": value} for number, value in enumerate(values)]

@@ -8,7 +8,6 @@ at zero it counts zeros. Shapes: [..., N, N].
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -75,19 +74,4 @@ def bounds(sizes: Sequence[tuple[int, int]], generator: Generator) -> list[dict[
         line = {"N": n, "s": s, "scores": rank(scores), "at most": min(n, s)}
         line |= {"squares": rank(scores.square()), "squares at most": min(n, squares_bound(s))}
         lines.append(line | {name: rank(ACTIVATIONS[name](scores)) for name in ("ReLU²", "softmax")})
-    return lines
-
-
-def table(
-    matrices: dict[str, Tensor], tolerances: Sequence[float], thresholds: Sequence[float]
-) -> list[dict[str, Any]]:
-    """One line per kind of matrix [B, N, N]: mean rank over N at every tolerance, mean sparsity at every threshold."""
-    lines = []
-    for name, matrix in matrices.items():
-        n = matrix.shape[-1]
-        found = ranks(matrix, tolerances).double().flatten(1).mean(1) / n
-        line: dict[str, Any] = {"matrix": name}
-        line |= {f"rank / N at {t:.0e}": round(float(r), 4) for t, r in zip(tolerances, found, strict=True)}
-        line |= {f"sparsity at {t:g} (%)": round(100 * float(sparsity(matrix, t).mean()), 2) for t in thresholds}
-        lines.append(line)
     return lines

@@ -61,7 +61,8 @@ class Change:
             return ""
         difference = sizes[1] - sizes[0]
         share = f" ({difference / abs(sizes[0]):+.1%})" if sizes[0] else ""
-        return f"{difference:+.4g}{share}".replace("-", "−")
+        sign = "+" if difference > 0 else ""
+        return sign + shown(difference, 4) + share.replace("-", "−")
 
 
 def read(project: Project, side: str) -> dict[str, Entry]:

@@ -15,6 +15,7 @@ from transnormer_lib.ledger.claims import by_id
 from transnormer_lib.ledger.judging import read_json_list, write_if_changed
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.theses import Answer
+from transnormer_lib.ledger.values import shown
 from transnormer_lib.papers.catalogue import papers
 from transnormer_lib.project import Project, UserMistake, find_project
 from transnormer_lib.report import front
@@ -93,8 +94,8 @@ def costs(planned: Mapping[str, Sequence[PlannedRun]], device: Device) -> str:
     for preset, runs in planned.items():
         own = [run for run in runs if run.shared_with is None]
         flops = sum(run.flops for run in own)
-        sizes = f"{len(own):,} | {max(run.parameters for run in own):,} | {flops:.1e}"
-        lines.append(f"| `{preset}` | {sizes} | {hours(flops, device):,.3g} |")
+        sizes = f"{len(own):,} | {max(run.parameters for run in own):,} | {shown(flops, 2)}"
+        lines.append(f"| `{preset}` | {sizes} | {shown(hours(flops, device), 3)} |")
     rate = f"{UTILISATION:.0%} of {device.rate / 1e9:,.0f} GFLOP/s, a rate measured on {device.name}"
     note = f"Operations of training, an upper limit. Hours: at {rate}; wrong by up to a factor of two."
     return "\n".join([*lines, "", f"{note} `transnormer plan` asks the machine that you have, a GPU included."])

@@ -4,12 +4,11 @@ import numbers
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from transnormer_lib.ledger.values import shown
+from transnormer_lib.ledger.values import decimals, shown
 from transnormer_lib.show.templating import output_styles, render
 
 if TYPE_CHECKING:
@@ -17,8 +16,10 @@ if TYPE_CHECKING:
 
 # A hyphen that stands for a minus: before a number, and neither in a range nor in a word.
 _HYPHEN = re.compile(r"(?<![\w.)\]-])-(?=\.?\d|∞)")
-_LEADING = re.compile(r"[−-]?\d[\d.]*(?![\d.]*\s*/)")  # of "3.49 (3.47 to 3.53)"; not of two numbers, "29.6 / 31.0"
+# Of "3.49 (3.47 to 3.53)" or "1,024 tokens"; not of two numbers, "29.6 / 31.0".
+_LEADING = re.compile(r"[−-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\d.,]*\s*/)")
 _BEST = "Bold: the best of its column."
+_FAR_APART = 4  # significant digits of a column whose numbers are too far apart to share decimals
 _NAMED = 3  # of equally good rows a caption names at most so many
 _LONG_TEXT = 40  # from this many characters on, a column of text may wrap
 
@@ -126,7 +127,7 @@ def _leading(value: Any) -> float | None:
     """A number, or the one that a text begins with."""
     if isinstance(value, str):
         found = _LEADING.match(value)
-        return float(found[0].replace("−", "-")) if found else None
+        return float(found[0].replace("−", "-").replace(",", "")) if found else None
     return float(value) if _is_number(value) else None
 
 
@@ -134,39 +135,24 @@ def _printed(values: Sequence[Any]) -> list[str]:
     """A published column: all digits, and in each number as many decimals as the most that one of them has."""
     texts = [shown(value, 8) for value in values]
     pairs = list(zip(values, texts, strict=True))
-    if not all(value is None or (_is_number(value) and re.fullmatch(r"[−\d.]+", text)) for value, text in pairs):
+    if not all(value is None or (_is_number(value) and re.fullmatch(r"[−\d.,]+", text)) for value, text in pairs):
         return texts
     width = max((len(text.partition(".")[2]) for value, text in pairs if value is not None), default=0)
-    if not width:  # whole numbers are grouped by thousands
-        return texts
-    return [text if value is None else f"{value:.{width}f}".replace("-", "−") for value, text in pairs]
+    return [text if value is None else f"{value:,.{width}f}".replace("-", "−") for value, text in pairs]
 
 
 def _texts(values: Sequence[Any], digits: int, math: bool) -> list[str]:
     """A column's values as text: numbers with equally many decimals, and a minus sign before those inside text."""
-    decimals = _decimals(values, digits)
-    if decimals is not None:
-        return [shown(v) if v is None else f"{v + 0.0:.{decimals}f}".replace("-", "−") for v in values]
+    found = [value for value in values if value is not None]
+    if all(map(_is_number, found)) and any(isinstance(value, float) for value in found):
+        places = decimals(found, digits)
+        if places is not None:
+            return [shown(v) if v is None else f"{v + 0.0:,.{places}f}".replace("-", "−") for v in values]
+        digits = min(digits, _FAR_APART)
     return [
         _HYPHEN.sub("−", shown(value)) if isinstance(value, str) and not math else shown(value, digits)
         for value in values
     ]
-
-
-def _decimals(values: Sequence[Any], digits: int) -> int | None:
-    """How many decimals the numbers of a column share; None if it holds other things or sizes too far apart.
-
-    The largest number has at most ``digits`` significant ones, the smallest at least three where one of them needs it.
-    """
-    found = [value for value in values if value is not None]
-    sizes = [abs(value) for value in found if _is_number(value) and value]
-    if not all(_is_number(v) for v in found) or not any(isinstance(v, float) for v in found) or not sizes:
-        return None
-    if not (min(sizes) >= 1e-3 and max(sizes) < 10 ** (digits - 1) and max(sizes) < 1e4 * min(sizes)):
-        return None
-    needed = max(len(shown(value, digits).partition(".")[2]) for value in found)
-    room, least = digits - 1 - floor(log10(max(sizes))), 2 - floor(log10(min(sizes)))
-    return min(needed, max(room, least))
 
 
 def _classes(values: Sequence[Any], published: bool) -> str:

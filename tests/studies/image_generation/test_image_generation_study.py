@@ -117,7 +117,7 @@ def test_the_factors_multiply_to_the_whole() -> None:
     assert found.whole == pytest.approx(speed.leads(times, 784)[speed.SOFTMAX])
     assert found.batches == {speed.LINEAR: 64, speed.CACHED: 64, speed.SOFTMAX: 4}
     assert found.gains[speed.LINEAR][0] == pytest.approx(8.0)
-    assert speed.factor_lines({784: found})[0]["batch of linear, recurrent"] == "64, 8 times"
+    assert speed.factor_lines({784: found})[0]["batch of linear, recurrent"] == "64, 8.0 times"
     assert speed.seconds_per_image(times, speed.LSH_1, 784) is None
     with pytest.raises(ValueError, match="pixels=784: no batch was timed in all of"):
         speed.factors([one for one in times if one.way != speed.SOFTMAX], 784)

@@ -78,4 +78,4 @@ def test_a_vocabulary_is_recognised_by_its_size(entries: int, kind: str) -> None
 
 
 def test_a_missing_size_is_shown_in_words() -> None:
-    assert [table_13.shown(None), table_13.shown(512)] == ["no value fits", "512"]
+    assert [table_13.found_text(None), table_13.found_text(267_744)] == ["no value fits", "267,744"]

@@ -10,6 +10,7 @@ from transnormer_lib.analysis.seeds import mean
 from transnormer_lib.checks import check_choice
 from transnormer_lib.data.tasks import task_definition
 from transnormer_lib.ledger.kept import Kept
+from transnormer_lib.ledger.values import shown
 from transnormer_lib.models import architectures
 from transnormer_lib.show.tables import show_table
 from transnormer_lib.studies.common.findings import joined
@@ -170,7 +171,7 @@ def passed_over(runs: Sequence[Run]) -> list[str]:
         best, taken = min(scores, key=scores.__getitem__), run.config.optimizer.learning_rate
         if scores.get(taken, math.inf) > scores[best]:
             row = run.config.name.removesuffix(f"-seed{run.config.seed}")
-            sentences[row] = f"{row} is judged at {taken:g}, and {best:g} was the best of its search"
+            sentences[row] = f"{row} is judged at {shown(taken)}, and {shown(best)} was the best of its search"
     return list(sentences.values())
 
 
@@ -198,8 +199,8 @@ def show_search(search: Search, store: RunStore) -> None:
             if not fault and scores[taken] > scores[best]:
                 fault = ", not the best"
             odd += [row] * bool(fault)
-            shown = {f"{rate:g}": score for rate, score in scores.items()}
-            lines.append({"row": row, **shown, "taken": f"{taken:g}{fault}"})
+            by_name = {shown(rate): score for rate, score in scores.items()}
+            lines.append({"row": row, **by_name, "taken": f"{shown(taken)}{fault}"})
     if lines:
         show_table(
             lines,
@@ -221,8 +222,8 @@ def kept_table(found: Kept) -> list[dict[str, Any]]:
         for rate in given["rates_tried"]:
             names = [run_name(given["task"], f"{row}-lr{rate:g}", seed) for seed in given["rate_seeds"]]
             known = [bits[name] for name in names if name in bits]
-            line[f"{rate:g}"] = mean(known) if known else None
-        lines.append(line | {"taken": f"{taken:g}"})
+            line[shown(rate)] = mean(known) if known else None
+        lines.append(line | {"taken": shown(taken)})
     return lines
 
 
@@ -233,7 +234,7 @@ def show_kept(found: Kept) -> None:
         return
     judged, searched = (joined([str(seed) for seed in given[name]]) for name in ("seeds", "rate_seeds"))
     counts = Counter(given["rates"].values())
-    taken = joined([f"{rate:g} by {counts[rate]}" for rate in sorted(counts)])
+    taken = joined([f"{shown(rate)} by {counts[rate]}" for rate in sorted(counts)])
     show_table(
         lines,
         caption=f"Kept from the preset {found.preset}, {found.started[:10]}: each row's loss in bits at the rates "

@@ -15,6 +15,7 @@ from transnormer_lib.analysis import attention_entropy, attention_rank, seeds
 from transnormer_lib.analysis.step_costs import TrainingCost, measure
 from transnormer_lib.data.batches import evaluation_windows
 from transnormer_lib.data.masking import MaskingConfig
+from transnormer_lib.ledger.values import shown
 from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.language_model import LanguageModel, build_model
@@ -230,13 +231,16 @@ def matrices(row: str, scores: Tensor) -> dict[str, Tensor]:
 
 
 def rank_table(scores: Mapping[str, Mapping[str, Tensor]], tolerances: Sequence[float]) -> list[dict[str, Any]]:
-    """One line per row, training and matrix: rank over N at every tolerance, and sparsity."""
-    return [
-        {"row": row, "weights": when} | line
-        for row, by_time in scores.items()
-        for when, of in by_time.items()
-        for line in attention_rank.table(matrices(row, of), tolerances, (0.0, SPARSE))
-    ]
+    """One line per row, training and matrix: mean rank over N at every tolerance, mean sparsity at 0 and `SPARSE`."""
+    lines = []
+    for row, when, of in ((row, when, of) for row, by_time in scores.items() for when, of in by_time.items()):
+        for name, matrix in matrices(row, of).items():
+            found = attention_rank.ranks(matrix, tolerances).double().flatten(1).mean(1) / matrix.shape[-1]
+            line: dict[str, Any] = {"row": row, "weights": when, "matrix": name}
+            line |= {f"rank / N at {shown(t, 1)}": round(float(r), 4) for t, r in zip(tolerances, found, strict=True)}
+            sparse = {t: 100 * float(attention_rank.sparsity(matrix, t).mean()) for t in (0.0, SPARSE)}
+            lines.append(line | {f"sparsity at {t:g} (%)": round(share, 2) for t, share in sparse.items()})
+    return lines
 
 
 def table_3(measured: Sequence[MeasuredRow], parameters: Parameters) -> dict[str, dict[str, list[float]]]:
@@ -317,7 +321,7 @@ def highest_ranks(frame: pd.DataFrame, tolerance: float) -> str:
     at = frame[frame["tolerance"] == tolerance].set_index(["size", "kind"])["rank"]
     sizes = list(dict.fromkeys(frame["size"]))
     said = [f"{at[size, 'softmax']:.2f} and {at[size, 'ReLU²']:.2f} at size {size:g}" for size in sizes]
-    return f"At the tolerance {tolerance:g} softmax and the squared ReLU have {', '.join(said)}."
+    return f"At the tolerance {shown(tolerance)} softmax and the squared ReLU have {', '.join(said)}."
 
 
 # --- costs -----------------------------------------------------------------------------------------------------------

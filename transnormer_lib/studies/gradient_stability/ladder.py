@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from transnormer_lib.analysis.seeds import mean
 from transnormer_lib.choices import Rotary
+from transnormer_lib.ledger.values import shown
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.studies.common import language_models, rates
 from transnormer_lib.studies.common.language_models import final_bits
@@ -157,7 +158,7 @@ def table(climbs: Sequence[Climb], floor: float, rotary: Rotary, precision: Prec
         held: dict[str, Any] = {}
         for rate in sorted({climb.rung.rate for climb in own}):
             there = [climb.bits < floor for climb in own if climb.rung.rate == rate]
-            held[f"{rate:g}"] = f"{sum(there)} of {len(there)}"
+            held[shown(rate)] = f"{sum(there)} of {len(there)}"
         spiked = sum(climb.spikes for climb in own)
         lines.append(
             {"attention": mechanism, **held, "spikes": spiked, "largest gradient": max(c.largest for c in own)}

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from transnormer_lib.analysis import attention_gradients as gradients
+from transnormer_lib.ledger.values import shown
 from transnormer_lib.show.figures import GREY, STYLE, look
 from transnormer_lib.show.movable import Movable
 
@@ -43,7 +44,7 @@ def rows(s_N: Tensor, eps: float) -> dict[str, Row]:
 
 def in_words(found: Mapping[str, Row]) -> str:
     """The largest derivative of every attention, in a sentence."""
-    said = ", ".join(f"{STYLE[name].label} {row.derivative:.3g}" for name, row in found.items())
+    said = ", ".join(f"{STYLE[name].label} {shown(row.derivative, 3)}" for name, row in found.items())
     return f"Largest derivative of a weight by a score: {said}."
 
 

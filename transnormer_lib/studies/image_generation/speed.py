@@ -14,6 +14,7 @@ from transnormer_lib.analysis.operation_counts import counted
 from transnormer_lib.analysis.pixel_speed import Throughput, Timing, Way
 from transnormer_lib.attention import Attention
 from transnormer_lib.data.pixels import VALUES
+from transnormer_lib.ledger.values import significant
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.language_model import LanguageModel, build_model
 from transnormer_lib.models.pixel_generation import with_attention
@@ -119,9 +120,9 @@ def factor_lines(of: Mapping[int, Factors]) -> list[dict[str, object]]:
     lines: list[dict[str, object]] = []
     for pixels, found in of.items():
         line: dict[str, object] = {"values per image": pixels}
-        line |= {name: f"{value:.3g}" for name, value in found.medians().items()}
+        line |= {name: significant(value, 3) for name, value in found.medians().items()}
         for way, batch in found.batches.items():
-            line[f"batch of {way}"] = f"{batch}, {median(found.gains[way]):.2g} times"
+            line[f"batch of {way}"] = f"{batch}, {significant(median(found.gains[way]), 2)} times"
         lines.append(line)
     return lines
 
@@ -138,9 +139,9 @@ def table(times: Sequence[Timing], lengths: Sequence[int]) -> list[dict[str, obj
                     "values per image": pixels,
                     "way": way,
                     "images at once": best[way].batch,
-                    "images per second": f"{median(best[way].per_round):.3g}",
-                    "times softmax, recomputed": f"{median(times_softmax):.3g}"
-                    f" ({min(times_softmax):.3g} to {max(times_softmax):.3g})",
+                    "images per second": significant(median(best[way].per_round), 3),
+                    "times softmax, recomputed": f"{significant(median(times_softmax), 3)} "
+                    f"({significant(min(times_softmax), 3)} to {significant(max(times_softmax), 3)})",
                 }
             )
     return lines

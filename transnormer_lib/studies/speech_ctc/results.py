@@ -10,6 +10,7 @@ import torch
 
 from transnormer_lib.analysis import seeds as over_seeds
 from transnormer_lib.data.speech import SpeechTask, symbols_of
+from transnormer_lib.ledger.values import shown
 from transnormer_lib.models.transcriber import greedy
 from transnormer_lib.studies.common.measured import Measured
 from transnormer_lib.studies.common.row_losses import untrained
@@ -63,7 +64,7 @@ def table(measured: Sequence[Transcribed], parameters: Parameters) -> list[dict[
             {
                 "row": PRINTED[row],
                 "parameters": mine[0].run.parameters,
-                "rate": f"{mine[0].run.config.optimizer.learning_rate:g}",
+                "rate": shown(mine[0].run.config.optimizer.learning_rate),
                 "validation": over_seeds.mean([100 * m.validation for m in mine]),
                 "test": over_seeds.mean(test),
                 "range": over_seeds.spread(test, 1),

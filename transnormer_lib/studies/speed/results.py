@@ -4,17 +4,21 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from transnormer_lib.analysis import length_growth
 from transnormer_lib.analysis.arena_speed import PARTS, Cell, Part, measure_all
 from transnormer_lib.analysis.length_growth import Exponent
+from transnormer_lib.ledger.values import decimals, significant
 from transnormer_lib.studies.lra import results as arena_results
 from transnormer_lib.studies.speed import published
 from transnormer_lib.studies.speed.models import STORED, judged, label, model_of, models, quadratic_operations, rows
 from transnormer_lib.studies.speed.published import LENGTHS, PUBLISHED
 from transnormer_lib.studies.speed.runs import Parameters, limits, schedule, work
 from transnormer_lib.training.store import RunStore
+
+_DIGITS = 3  # significant digits of a time, a speed or a peak of memory
 
 
 @dataclass(frozen=True)
@@ -82,35 +86,38 @@ def mark(cell: Cell | None) -> str:
     return {"memory": "–", "time": "too slow", "": "not measured"}[cell.missing]
 
 
-def spread(values: Sequence[float], digits: int = 3) -> str:
-    """The median with the smallest and the largest value, to ``digits`` significant digits."""
-    text = [_digits(value, digits) for value in (statistics.median(values), min(values), max(values))]
+def spread(values: Sequence[float], write: Callable[[float], str]) -> str:
+    """The median, with the smallest and the largest of several values."""
+    text = [write(value) for value in (statistics.median(values), min(values), max(values))]
     return text[0] if len(values) == 1 else f"{text[0]} ({text[1]}–{text[2]})"
 
 
-def _digits(value: float, digits: int) -> str:
-    places = max(digits - 1 - math.floor(math.log10(value)), 0) if value > 0 else 0
-    return f"{value:,.{places}f}"
+def _like(column: Iterable[Sequence[float]]) -> Callable[[float], str]:
+    """How the numbers of a column are written: with equally many decimals, or each with three significant digits."""
+    places = decimals([statistics.median(values) for values in column if values], _DIGITS)
+    return partial(significant, digits=_DIGITS) if places is None else lambda value: f"{value:,.{places}f}"
 
 
-def _by_length(results: Results, part: Part, shown: Callable[[Cell], str]) -> list[dict[str, Any]]:
-    """One line per row: what ``shown`` says of the cell at every length; empty: its mark."""
-    lines = []
-    for row in results.rows():
-        cells = {n: results.cell(row, n, part) for n in results.lengths()}
-        values = {f"{n:,}": (cell and shown(cell)) or mark(cell) for n, cell in cells.items()}
-        lines.append({"model": label(row)} | values)
+def _by_length(results: Results, part: Part, values: Callable[[Cell], Sequence[float]]) -> list[dict[str, Any]]:
+    """One line per row: ``values`` of the cell at every length, or its mark."""
+    lines: list[dict[str, Any]] = [{"model": label(row)} for row in results.rows()]
+    for n in results.lengths():
+        cells = [results.cell(row, n, part) for row in results.rows()]
+        found = [values(cell) if cell else () for cell in cells]
+        write = _like(found)
+        for line, cell, of in zip(lines, cells, found, strict=True):
+            line[f"{n:,}"] = spread(of, write) if of else mark(cell)
     return lines
 
 
 def speed_table(results: Results, part: Part) -> list[dict[str, Any]]:
     """One line per row: steps per second at every length, median and range over the rounds."""
-    return _by_length(results, part, lambda cell: spread(cell.steps_per_second) if cell.seconds else "")
+    return _by_length(results, part, lambda cell: cell.steps_per_second if cell.seconds else ())
 
 
 def memory_table(results: Results, part: Part) -> list[dict[str, Any]]:
     """One line per row: the peak of memory in MB at every length."""
-    return _by_length(results, part, lambda cell: "" if cell.peak_bytes is None else _digits(cell.peak_bytes / 1e6, 3))
+    return _by_length(results, part, lambda cell: () if cell.peak_bytes is None else (cell.peak_bytes / 1e6,))
 
 
 def times_faster(results: Results, row: str, other: str, length: int, part: Part) -> list[float]:
@@ -139,16 +146,16 @@ def judged_scores(results: Results, scores: Mapping[str, float]) -> dict[str, fl
 
 def ratio_table(results: Results, row: str, part: Part) -> list[dict[str, Any]]:
     """One line per other row: the speed of ``row`` over its own at Table 7's lengths, ours beside the published."""
-    lines = []
-    for other in (other for other in results.rows() if other != row):
-        line: dict[str, Any] = {"model": label(other)}
-        name, named = published_name(results, row), published_name(results, other)
-        for n in (n for n in LENGTHS if n in results.lengths()):
-            ours = times_faster(results, row, other, n, part)
+    others = [other for other in results.rows() if other != row]
+    lines: list[dict[str, Any]] = [{"model": label(other)} for other in others]
+    name, names = published_name(results, row), [published_name(results, other) for other in others]
+    for n in (n for n in LENGTHS if n in results.lengths()):
+        ours = [times_faster(results, row, other, n, part) for other in others]
+        write = _like(ours)
+        for line, other, named, times in zip(lines, others, names, ours, strict=True):
             theirs = published.ratio(name, named, n, part) if name and named else None
-            line[f"{n // 1024}K"] = spread(ours) if ours else mark(results.cell(other, n, part))
+            line[f"{n // 1024}K"] = spread(times, write) if times else mark(results.cell(other, n, part))
             line[f"{n // 1024}K, published"] = None if theirs is None else round(theirs, 2)
-        lines.append(line)
     return lines
 
 
@@ -309,8 +316,8 @@ def memory_in_words(results: Results) -> str:
     said = []
     for part in PARTS:
         last = {row: max(peaks.items()) for row in results.rows() if (peaks := results.peaks(row, part))}
-        known = ", ".join(f"{label(row)} {_digits(peak / 1e6, 3)} MB at {n:,}" for row, (n, peak) in last.items())
-        said.append(f"{part.capitalize()}, the longest length of each row: {known or 'none measured'}.")
+        known = [f"{label(row)} {significant(peak / 1e6, _DIGITS)} MB at {n:,}" for row, (n, peak) in last.items()]
+        said.append(f"{part.capitalize()}, the longest length of each row: {', '.join(known) or 'none measured'}.")
     return " ".join(said)
 
 

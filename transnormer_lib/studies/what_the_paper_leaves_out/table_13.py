@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from transnormer_lib.data.vocabulary import PUBLISHED_SIZES
+from transnormer_lib.ledger.values import shown
 from transnormer_lib.models.architectures import published
 from transnormer_lib.models.config import Kind, ModelConfig
 from transnormer_lib.models.language_model import count_parameters, width_for
@@ -106,9 +107,9 @@ def said(kind: Kind, name: str) -> Any:
     return settings.said("transnormer", "Table 13", MODELS[kind], name)
 
 
-def shown(found: Any) -> str:
+def found_text(found: Any) -> str:
     """A found value as text."""
-    return "no value fits" if found is None else str(found)
+    return "no value fits" if found is None else shown(found)
 
 
 def rows() -> list[dict[str, Any]]:

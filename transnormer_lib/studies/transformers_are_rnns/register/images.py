@@ -42,7 +42,7 @@ def sampler_of_another_scale() -> Found:
     }
     return Found(
         {
-            "largest distance (total variation), log scales from -7 to -1": narrow,
+            "largest distance (total variation), log scales from −7 to −1": narrow,
             "largest distance, log scales from 1 to 6": wide,
             "least and largest ratio of their standard deviations there, drawn over trained": [
                 float(end) for end in torch.aminmax(spread["drawn"] / spread["trained"])

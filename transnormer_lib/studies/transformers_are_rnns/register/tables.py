@@ -51,7 +51,7 @@ def two_causes() -> Found:
         cached = sum(one_more(softmax, i) for i in places) / len(places)
         found[n] = {"without a cache over with one": again / cached, "cache over linear": cached / one_more(linear, n)}
     return Found(
-        {f"operations of a pixel, mean over {n} pixels": by for n, by in found.items()},
+        {f"operations of a pixel, mean over {n:,} pixels": by for n, by in found.items()},
         {
             "the cache alone takes away most of the factor": all(
                 by["without a cache over with one"] > by["cache over linear"] for by in found.values()

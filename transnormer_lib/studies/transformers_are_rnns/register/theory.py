@@ -72,7 +72,7 @@ def epsilon_in_the_denominator() -> Found:
     return Found(
         {f"distance of a row of weights from one, {size} features": by for size, by in found.items()},
         {
-            "for usual features both are right to 1e-6": max(found["usual"].values()) < 1e-6,
+            "for usual features both are right to 10⁻⁶": max(found["usual"].values()) < 1e-6,
             "for small features the added term shrinks the weights": found["small"]["added"] > 1e-3,
             "our clamp does not": found["small"]["this library"] < ROUNDING,
         },

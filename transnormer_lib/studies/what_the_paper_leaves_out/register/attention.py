@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transnormer_lib.attention import Attention
 from transnormer_lib.attention.norm import magnitude_weights
 from transnormer_lib.attention.registry import config_class
+from transnormer_lib.ledger.values import shown
 from transnormer_lib.models.language_model import build_model
 from transnormer_lib.studies.what_the_paper_leaves_out.register import released_forms
 from transnormer_lib.studies.what_the_paper_leaves_out.register.checks import Effect, Found, check
@@ -96,12 +97,12 @@ def causal_path() -> Found:
     growth = [costs[1] / costs[0] for costs in (ours, released)]
     return Found(
         {
-            f"operations of a head of width 64 at {', '.join(map(str, lengths))} tokens; ours": ours,
+            f"operations of a head of width 64 at {', '.join(map(shown, lengths))} tokens; ours": ours,
             "released": released,
             "growth for twice the length; ours, released": growth,
         },
         {"the released causal product is quadratic": growth[1] > 3.9, "ours is linear": growth[0] < 2.1},
-        (Effect(f"operations at {lengths[-1]} tokens", ours[-1], released[-1]),),
+        (Effect(f"operations at {lengths[-1]:,} tokens", ours[-1], released[-1]),),
     )
 
 
@@ -169,18 +170,18 @@ def weights_of_norm_attention() -> Found:
         s = build("norm", phi=phi).attention_matrix(q, k, None)
         negative[phi] = float((s < 0).double().mean())
         sums[phi] = [float(s.sum(-1).min()), float(s.sum(-1).max())]
-    shown = build("norm", phi="elu").weights(q, k, v).sum(-1)
+    weights = build("norm", phi="elu").weights(q, k, v).sum(-1)
     return Found(
         {
             "share of negative scores": negative,
             "smallest and largest sum of a row of scores": sums,
-            "smallest and largest sum of a row of our weights": [float(shown.min()), float(shown.max())],
-            "our weights of the scores 1 and -3": magnitude_weights(torch.tensor([[1.0, -3.0]])).tolist()[0],
+            "smallest and largest sum of a row of our weights": [float(weights.min()), float(weights.max())],
+            "our weights of the scores 1 and −3": magnitude_weights(torch.tensor([[1.0, -3.0]])).tolist()[0],
         },
         {
             "with φ = elu some scores are negative": negative["elu"] > 0.1 and negative["1+elu"] == 0.0,
             "rows of scores do not sum to one": all(abs(edge - 1) > 0.1 for edges in sums.values() for edge in edges),
-            "rows of our weights do": float((shown - 1).abs().max()) < ROUNDING,
+            "rows of our weights do": float((weights - 1).abs().max()) < ROUNDING,
         },
     )
 

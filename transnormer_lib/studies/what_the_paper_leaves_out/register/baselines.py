@@ -75,7 +75,7 @@ def linear_clamp() -> Found:
     ordinary = apart(*outputs)
     return Found(
         {
-            "sum of a row of weights for queries and keys near -12; clamped at 1e-6, not clamped": sums,
+            "sum of a row of weights for queries and keys near −12; clamped at 10⁻⁶, not clamped": sums,
             "largest difference of an output for queries and keys of size 1": ordinary,
         },
         {

@@ -35,10 +35,10 @@ def epsilon_outside() -> Found:
     small = torch.full((1, d), 1e-4, dtype=torch.float64)
     return Found(
         {
-            f"published bound for d = {d}, ε = 1e-8, c₁c₂ = 1": published_constant(d, eps),
+            f"published bound for d = {d}, ε = 10⁻⁸, c₁c₂ = 1": published_constant(d, eps),
             "largest gradient by place of ε": {where: sharp_constant(norm, eps) for where, norm in norms.items()},
             "gradient over the published bound, at the worst input": reached,
-            "a row of 1e-4 after the norm": {where: float(rms_norm(small, eps, where).abs().max()) for where in norms},
+            "a row of 10⁻⁴ after the norm": {where: float(rms_norm(small, eps, where).abs().max()) for where in norms},
         },
         {
             "with ε inside the root, the published bound holds there": reached["inside"] <= 1.0,

@@ -22,8 +22,8 @@ def glu_widths() -> Found:
     return Found(
         {
             "parameters of T2's decoder and encoder in Tables 4 and 5 (M)": target,
-            f"with GLU widths {widths[1]} and {widths[0]}, exchanged (M)": swapped,
-            f"with {widths[0]} and {widths[1]}, as printed (M)": as_printed,
+            f"with GLU widths {widths[1]:,} and {widths[0]:,}, exchanged (M)": swapped,
+            f"with {widths[0]:,} and {widths[1]:,}, as printed (M)": as_printed,
         },
         {
             "with the widths exchanged, both counts are the printed ones": all(map(fits, swapped, target)),

@@ -158,7 +158,7 @@ def appendix_f() -> Found:
         },
         {
             "as printed it does not end": stalls != "no" and not first.ended,
-            "the first token reads position -1": -1 in first.read,
+            "the first token reads position −1": -1 in first.read,
             "the last token never reads position 0": 0 not in last.read,
             "the counted length is too large": counted > added,
             "repaired, it ends and equals our form": bool(torch.allclose(sizes, whole)),
@@ -191,7 +191,7 @@ def figure_2() -> Found:
 def no_lower_bound() -> Found:
     sizes = [float(gradient_bounds.appendix_c(kernel("1+elu"), eps, 4, 8).smallest) for eps in (1e-2, 1e-4)]
     return Found(
-        {"smallest |∂p/∂s| at Appendix C's points, ε = 1e-2 and 1e-4": sizes},
+        {"smallest |∂p/∂s| at Appendix C's points, ε = 0.01 and 10⁻⁴": sizes},
         {"the smallest entry grows as ε shrinks, so there is no upper bound": sizes[1] > 50 * sizes[0]},
     )
 
