@@ -4,6 +4,7 @@ A smaller encoder keeps the published proportions: 3 of 12 layers become 1 of 4,
 of 64, blocks of 32 become blocks of 4.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -257,10 +258,12 @@ def show_verdicts(found: Kept) -> None:
         reasons = sorted({claim["reason"] for claim in found.claims if claim["kind"] == "ordering"})
         print(f"None of its orderings is judged: {'; '.join(reasons)}.")
         return
+    counts = Counter(claim["verdict"] for claim in judged)
+    told = findings.joined([f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]])
     show_table(
         [
             {"claim": claim["statement"], "verdict": claim["verdict"], "where": claim["locus"]}
             for claim in sorted(judged, key=lambda claim: VERDICTS.index(claim["verdict"]))
         ],
-        caption=f"Kept verdicts on the orderings at the preset {found.preset}.",
+        caption=f"Kept verdicts on the orderings at the preset {found.preset}: {told}.",
     )

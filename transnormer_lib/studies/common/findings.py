@@ -3,11 +3,14 @@
 ``values`` are by row, one per seed; a run that diverged has an infinite one. A sentence about one seed says so.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 from transnormer_lib.analysis import seeds
 from transnormer_lib.analysis.decoding import StepCost
+from transnormer_lib.ledger.values import shown
 
+_NAMED = 4  # so many things a sentence names; more it only counts
 Rows = Mapping[str, Sequence[float]]
 
 
@@ -96,6 +99,29 @@ def extremes(values: Mapping[str, float], *, what: str, unit: str, digits: int) 
     most, least = max(values, key=values.__getitem__), min(values, key=values.__getitem__)
     told = f"{what}: {signed(values[most], digits)}{unit} for {most}"
     return f"{told}, the most, {signed(values[least], digits)} for {least}, the least." if most != least else f"{told}."
+
+
+def ends(values: Mapping[str, float | None], *, what: str, unit: str = "", digits: int = 3) -> str:
+    """The rows with the smallest and the largest value, in a sentence; rows without a finite value are left out.
+
+    ``what`` names the value, ``digits`` are significant ones.
+    """
+    known = {row: value for row, value in values.items() if value is not None and math.isfinite(value)}
+    if not known:
+        return f"{what}: no row has a value."
+    least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+    low, high = (f"{shown(known[row], digits)}{unit}" for row in (least, most))
+    if low == high:
+        return f"{what}: {low} for {least if len(known) == 1 else 'every row'}."
+    return f"{what}: from {low} for {least} to {high} for {most}."
+
+
+def counted(names: Sequence[str], of: int, *, what: str) -> str:
+    """How many of ``of`` things are so, in a sentence that names them unless they are many or all."""
+    if not names:
+        return f"{what}: none of {of:,}."
+    some = f" ({', '.join(names)})" if len(names) < of and len(names) <= _NAMED else ""
+    return f"{what}: {len(names):,} of {of:,}{some}."
 
 
 def decoding_growth(costs: Sequence[StepCost]) -> str:

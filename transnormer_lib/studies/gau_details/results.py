@@ -243,6 +243,13 @@ def rank_table(scores: Mapping[str, Mapping[str, Tensor]], tolerances: Sequence[
     return lines
 
 
+def ranks_in_words(lines: Sequence[Mapping[str, Any]]) -> str:
+    """The trained matrices with the lowest and the highest rank at the first tolerance of :func:`rank_table`."""
+    first = next(heading for heading in lines[0] if heading.startswith("rank"))
+    trained = {f"{line['matrix']} of {line['row']}": line[first] for line in lines if line["weights"] == "trained"}
+    return findings.ends(trained, what=f"Trained, {first}")
+
+
 def table_3(measured: Sequence[MeasuredRow], parameters: Parameters) -> dict[str, dict[str, list[float]]]:
     """Table 3 for the first of ``probe_rows`` at the training length: by column and matrix, one value per seed.
 

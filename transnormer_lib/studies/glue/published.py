@@ -9,7 +9,7 @@ from transnormer_lib.data import hub
 from transnormer_lib.data.tasks import task_definition
 from transnormer_lib.papers import tables
 from transnormer_lib.studies.bidirectional_lm.published import PUBLISHED
-from transnormer_lib.studies.common.findings import signed
+from transnormer_lib.studies.common.findings import joined, signed
 from transnormer_lib.studies.common.published import printed
 from transnormer_lib.studies.glue.average import COLUMNS, glue_average
 
@@ -45,6 +45,16 @@ def averages() -> list[dict[str, Any]]:
         line: dict[str, Any] = {"row": row, "printed": score(row, "avg"), "table_5": average.table_5}
         lines.append(line | {"plain": average.plain, "converged": math.fsum(known) / len(known)})
     return lines
+
+
+def in_words(averages: Sequence[Mapping[str, Any]]) -> str:
+    """How many printed averages each way gives, to their second decimal, in a sentence."""
+    ways = {"table_5": "the first way", "plain": "the second", "converged": "the third"}
+    gives = {
+        said: sum(line[way] is not None and abs(line[way] - line["printed"]) < 0.0051 for line in averages)
+        for way, said in ways.items()
+    }
+    return f"Of {len(averages)} in print {joined([f'{said} gives {count}' for said, count in gives.items()])}."
 
 
 def largest_error_of_averages() -> float:

@@ -17,7 +17,7 @@ from transnormer_lib.choices import VARIANTS
 from transnormer_lib.data.tasks import TaskData, task_definition
 from transnormer_lib.data.text import TextCorpus
 from transnormer_lib.studies.bidirectional_lm.published import PUBLISHED
-from transnormer_lib.studies.common import classification, language_models, scores
+from transnormer_lib.studies.common import classification, findings, language_models, scores
 from transnormer_lib.studies.common.classification import Absent
 from transnormer_lib.studies.common.measured import Measured, by_row
 from transnormer_lib.studies.glue import published
@@ -223,6 +223,18 @@ def beside_table_5(results: Results) -> list[dict[str, Any]]:
                 line: dict[str, Any] = {"column": column.heading, "model": row, "ours": scores.cell(values)}
                 lines.append(line | {"Table 5": "not converged" if printed is None else printed})
     return lines
+
+
+def same_best(results: Results) -> str:
+    """In how many columns of Table 5 the published row with our best mean is print's best, in a sentence."""
+    shared, same = [], []
+    for column in (column for column in results.columns if column.name in COLUMNS):
+        ours = {row: mean(values) for row, values in results.scores(column).items() if row in PUBLISHED}
+        known = {row: value for row in ours if (value := published.score(row, column.name)) is not None}
+        if len(known) > 1:
+            shared.append(column.heading)
+            same += [column.heading] * (max(known, key=ours.__getitem__) == max(known, key=known.__getitem__))
+    return findings.counted(same, len(shared), what="Columns whose best row is print's")
 
 
 def described(data: TaskData) -> str:

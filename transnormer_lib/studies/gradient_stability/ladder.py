@@ -166,6 +166,15 @@ def table(climbs: Sequence[Climb], floor: float, rotary: Rotary, precision: Prec
     return lines
 
 
+def held(climbs: Sequence[Climb], floor: float, rotary: Rotary, precision: Precision) -> dict[str, float]:
+    """By mechanism, the share of its runs at all rates that beat ``floor``, in percent."""
+    beats: dict[str, list[bool]] = {}
+    for climb in climbs:
+        if (climb.rung.rotary, climb.rung.precision) == (rotary, precision):
+            beats.setdefault(climb.rung.mechanism, []).append(climb.bits < floor)
+    return {mechanism: 100 * mean(of) for mechanism, of in beats.items()}
+
+
 def lowest_losses(climbs: Sequence[Climb], rotary: Rotary, precision: Precision) -> dict[str, list[float]]:
     """Each mechanism's lowest loss over the rates, in bits: one value per seed, in the seeds' order."""
     best: dict[tuple[str, int], float] = {}

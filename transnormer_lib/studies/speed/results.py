@@ -11,6 +11,7 @@ from transnormer_lib.analysis import length_growth
 from transnormer_lib.analysis.arena_speed import PARTS, Cell, Part, measure_all
 from transnormer_lib.analysis.length_growth import Exponent
 from transnormer_lib.ledger.values import decimals, significant
+from transnormer_lib.studies.common import findings
 from transnormer_lib.studies.lra import results as arena_results
 from transnormer_lib.studies.speed import published
 from transnormer_lib.studies.speed.models import STORED, judged, label, model_of, models, quadratic_operations, rows
@@ -18,6 +19,7 @@ from transnormer_lib.studies.speed.published import LENGTHS, PUBLISHED
 from transnormer_lib.studies.speed.runs import Parameters, limits, schedule, work
 from transnormer_lib.training.store import RunStore
 
+_NOWHERE = "not within the lengths measured"
 _DIGITS = 3  # significant digits of a time, a speed or a peak of memory
 
 
@@ -159,6 +161,23 @@ def ratio_table(results: Results, row: str, part: Part) -> list[dict[str, Any]]:
     return lines
 
 
+def quicker(results: Results, row: str, part: Part) -> str:
+    """Which rows are faster than ``row`` at the longest of Table 7's lengths that was measured, in a sentence."""
+    lengths = [n for n in LENGTHS if n in results.lengths()]
+    if not lengths:
+        return "None of Table 7's lengths is measured."
+    others = [other for other in results.rows() if other != row]
+    ratios = {label(o): times for o in others if (times := times_faster(results, row, o, lengths[-1], part))}
+    faster = [other for other, times in ratios.items() if statistics.median(times) < 1]
+    return findings.counted(faster, len(ratios), what=f"Faster than {label(row)} at {lengths[-1]:,} tokens")
+
+
+def exponents(results: Results, part: Part, from_length: int) -> dict[str, float | None]:
+    """By row's label, how the time of a step grows; None where it has too few lengths."""
+    fitted = {label(row): results.exponent(row, part, from_length) for row in results.rows()}
+    return {row: None if found is None else found.value for row, found in fitted.items()}
+
+
 def exponent_text(found: Exponent | None) -> str | None:
     """The exponent with its interval, which takes three lengths."""
     if found is None:
@@ -195,6 +214,16 @@ def crossovers(results: Results, part: Part, softmax: str = "vanilla") -> list[d
     return lines
 
 
+def overtaking(lines: Sequence[Mapping[str, Any]]) -> str:
+    """How many rows of :func:`crossovers` become faster in each part, in sentences."""
+    said = []
+    for part in dict.fromkeys(line["part"] for line in lines):
+        mine = [line for line in lines if line["part"] == part]
+        faster = [line["model"] for line in mine if line["faster from"] != _NOWHERE]
+        said.append(findings.counted(faster, len(mine), what=f"Faster from some length on in {part}"))
+    return " ".join(said)
+
+
 def _around(
     results: Results, overall: length_growth.Crossover, rows: tuple[str, str], part: Part
 ) -> list[dict[int, tuple[float, ...]]]:
@@ -211,7 +240,7 @@ def _around(
 
 def _length(found: length_growth.Crossover) -> str:
     if found.length is None:
-        return "not within the lengths measured"
+        return _NOWHERE
     return f"{found.length:,.0f}, the shortest measured" if found.from_start else f"{found.length:,.0f}"
 
 

@@ -48,6 +48,14 @@ def summary(found: Mapping[str, Found]) -> list[dict[str, Any]]:
     return [*sorted(lines, key=lambda line: line["not confirmed"] == "none"), _line("all", list(entries), found)]
 
 
+def confirmed(found: Mapping[str, Found]) -> str:
+    """Whether every entry is confirmed, in a sentence; else how many, and which are not."""
+    lost = [name for name, one in found.items() if not one.confirmed]
+    if not lost:
+        return f"All {len(found)} are confirmed."
+    return f"Confirmed: {len(found) - len(lost)} of {len(found)}, not {', '.join(lost)}."
+
+
 def _line(subject: str, names: Sequence[str], found: Mapping[str, Found]) -> dict[str, Any]:
     confirmed = [name for name in names if found[name].confirmed]
     return {
