@@ -127,3 +127,32 @@ def test_extremes_name_the_largest_and_the_smallest_and_a_single_row_alone() -> 
     said = findings.extremes({"a": -0.5, "b": 0.25, "c": 2.0}, **how)
     assert said == "Worth: +2.0 bits for c, the most, −0.5 for a, the least."
     assert findings.extremes({"a": 1.0}, **how) == "Worth: +1.0 bits for a."
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"a": 0.5, "b": 1234.5}, "Size: from 0.5 kB for a to 1,234 kB for b."),
+        ({"a": 2.0, "b": 2.0}, "Size: 2 kB for every row."),
+        ({"a": 2.0}, "Size: 2 kB for a."),
+        ({"a": math.inf, "b": None}, "Size: no row has a value."),
+        ({}, "Size: no row has a value."),
+    ],
+    ids=["two", "equal", "one", "infinite", "none"],
+)
+def test_the_ends_of_a_column_are_told(values: dict[str, float | None], said: str) -> None:
+    assert findings.ends(values, what="Size", unit=" kB") == said
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ([], "Off: none of 9."),
+        (["a", "b"], "Off: 2 of 9 (a, b)."),
+        (list("abcde"), "Off: 5 of 9."),
+        (list("abcdefghi"), "Off: 9 of 9."),
+    ],
+    ids=["none", "some", "many", "all"],
+)
+def test_what_is_counted_is_named_while_it_is_few(names: list[str], said: str) -> None:
+    assert findings.counted(names, 9, what="Off") == said

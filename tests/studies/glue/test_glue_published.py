@@ -65,3 +65,13 @@ def test_the_column_that_is_left_out_is_the_one_that_adds_most() -> None:
     for row in ("transnormer-t1", "transnormer-t2"):
         leads = published.leads(row)
         assert max(leads, key=leads.__getitem__) == "cola"
+
+
+def test_a_caption_counts_the_averages_that_each_way_gives() -> None:
+    rows = [
+        {"printed": 70.0, "table_5": 70.0, "plain": None, "converged": 81.67},
+        {"printed": 63.41, "table_5": 63.412},
+    ]
+    rows[1] |= {"plain": 64.11, "converged": 63.41}
+    said = published.in_words(rows)
+    assert said == "Of 2 in print the first way gives 2, the second gives 0 and the third gives 1."

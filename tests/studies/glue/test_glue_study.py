@@ -135,6 +135,14 @@ def test_a_row_from_scratch_is_a_row_of_its_own() -> None:
     assert results.scores(results.columns[0]) == {"linear": [50.0], study.from_scratch("linear"): [20.0]}
 
 
+def test_columns_whose_best_row_is_prints_are_counted() -> None:
+    t2, softmax = fake("transnormer-t2", 0, 1e-4, 0.5), fake("vanilla", 0, 1e-4, 0.4)
+    assert found.same_best(fake_results(t2, softmax)) == "Columns whose best row is print's: 1 of 1."
+    ahead = fake("vanilla", 0, 1e-4, 0.6)
+    assert found.same_best(fake_results(t2, ahead)) == "Columns whose best row is print's: none of 1."
+    assert found.same_best(fake_results(t2)) == "Columns whose best row is print's: none of 0."
+
+
 def test_choosing_never_lowers_a_score() -> None:
     results = fake_results(fake("linear", 0, 1e-4, 0.5, 0.4), fake("linear", 0, 1e-5, 0.3, 0.1))
     (line,) = found.effect_of_choosing(results)

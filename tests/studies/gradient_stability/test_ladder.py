@@ -67,6 +67,8 @@ def test_the_table_counts_runs_below_the_floor_and_spikes() -> None:
     ]
     (line,) = ladder.table(climbs, 4.5, "none", "fp32")
     assert (line["0.1"], line["1"], line["spikes"], line["largest gradient"]) == ("2 of 2", "1 of 2", 12, 2.0)
+    assert ladder.held(climbs, 4.5, "none", "fp32") == {"linear": 75.0}
+    assert ladder.held(climbs, 4.5, "lrpe", "fp32") == {}
 
 
 @pytest.mark.parametrize(

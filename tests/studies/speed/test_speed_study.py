@@ -284,6 +284,20 @@ def test_tables_have_a_line_per_row_a_column_per_length_and_a_mark_where_a_value
         assert [line["2,048"] for line in lines if line["model"] == "vanilla"] == ["–"]
 
 
+def test_rows_that_are_faster_are_counted_by_part_and_at_the_longest_length() -> None:
+    assert found.quicker(results(), "transnormer-t2", "inference") == (
+        "Faster than transnormer-t2 at 5,120 tokens: 1 of 2 (performer)."
+    )
+    assert found.quicker(Results(()), "transnormer-t2", "inference") == "None of Table 7's lengths is measured."
+    lines = [line for part in PARTS for line in found.crossovers(results(), part)]
+    assert found.overtaking(lines) == (
+        "Faster from some length on in inference: 2 of 2. "
+        "Faster from some length on in training: 1 of 2 (transnormer-t2)."
+    )
+    assert found.overtaking([]) == ""
+    assert found.exponents(results(), "training", 1024)["vanilla"] is None
+
+
 def test_ratios_are_formed_round_by_round() -> None:
     ratios = found.times_faster(results(), "transnormer-t2", "vanilla", 1024, "inference")
     assert ratios == pytest.approx([1024 * 1e5 / 1e8] * 3)
