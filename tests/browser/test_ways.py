@@ -1,16 +1,19 @@
-"""Ways through the report in a real browser: from an answer to its evidence, filters by keyboard, hostile text."""
+"""Ways through the report in a real browser: from README to a claim's evidence, filters by keyboard, hostile text."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_factory import Open
+from browser_factory import CHECKOUT, Open
 from report_factory import CLAIMS, make_report
 
 from transnormer_lib.report.index import build_report
 
 pytestmark = pytest.mark.browser
 
+README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
 IN_SIGHT = """(id) => {
   const box = document.getElementById(id).getBoundingClientRect();
   return box.bottom > 0 && box.top < innerHeight;
@@ -30,19 +33,63 @@ def at(page: Any) -> str:
     return page.url.rpartition("/")[2]
 
 
+def published(link: str) -> tuple[Path, str]:
+    """The committed page that README's link leads to, and the part of it: the first click."""
+    assert f"](reports/published/{link})" in README
+    page, _, part = link.partition("#")
+    return CHECKOUT / "reports" / "published" / page, f"#{part}" if part else ""
+
+
+def reads(page: Any, record: str) -> dict[str, Any]:
+    """The JSON of the page that was opened last."""
+    page.wait_for_url(f"**/{record}")
+    found: dict[str, Any] = json.loads(page.locator("pre").inner_text())
+    return found
+
+
 @pytest.mark.parametrize("width", [390, 1440], ids=["phone", "desktop"])
-def test_three_clicks_lead_from_the_front_page_to_a_run_s_record(report: Path, width: int, visit: Open) -> None:
-    page = visit(report / "index.html", width).page
-    thesis = page.locator(".theses > details").first
-    thesis.locator("summary").click()
-    link = thesis.locator("li a", has_text="For").first
-    claim = str(link.get_attribute("href")).partition("#")[2]
-    link.click()
-    page.wait_for_load_state()
-    assert page.evaluate(IN_SIGHT, claim)
+@pytest.mark.parametrize("scale", ["quick", "night"])
+@pytest.mark.parametrize(
+    "bears", ["[data-thesis='']", "[data-thesis]:not([data-thesis=''])"], ids=["on-no-thesis", "on-a-thesis"]
+)
+def test_three_clicks_lead_from_readme_to_the_record_of_any_claim(
+    bears: str, scale: str, width: int, visit: Open
+) -> None:
+    page = visit(published("ledger.html")[0], width).page
+    group = page.locator("details.group", has=page.locator(f"tr{bears}[data-scale={scale}]")).last
+    row = group.locator(f"tr{bears}[data-scale={scale}]").last
+    notebook, claim = row.get_attribute("data-notebook"), str(row.get_attribute("id")).removeprefix("claim-")
+    group.locator("summary").first.click()
+    row.get_by_role("link", name="record", exact=True).click()
+    record = reads(page, f"{notebook}.json")
+    assert (record["notebook"], record["preset"]) == (notebook, scale)
+    assert scale == "quick" or claim in [entry["id"] for entry in record["claims"]]
+
+
+def test_every_row_of_the_committed_ledger_is_below_one_fold_and_leads_to_a_record(visit: Open) -> None:
+    page = visit(published("ledger.html")[0]).page
+    rows = page.locator("tr[id^=claim-]")
+    records = page.locator("details.group > table tr[id^=claim-] .ways > a[href$='.json']")
+    assert records.count() == rows.count() > 0
+    assert page.locator("details details tr[id^=claim-]").count() == 0
+
+
+ANSWERS = re.findall(r"\]\(reports/published/(index\.html#thesis-[\w-]+)\)", README)
+
+
+@pytest.mark.parametrize(
+    ("link", "width"), [(ANSWERS[0], 390), (ANSWERS[0], 1440), (ANSWERS[-1], 390)], ids=["phone", "desktop", "last"]
+)
+def test_three_clicks_lead_from_an_answer_in_readme_to_a_run_s_record(link: str, width: int, visit: Open) -> None:
+    path, part = published(link)
+    page = visit(path, width, fragment=part).page
+    claim = page.locator(f"{part} .why li a[href*='#claim-']").first
+    there = str(claim.get_attribute("href"))
+    claim.click()
+    page.wait_for_url(f"**/{there}")
+    assert page.evaluate(IN_SIGHT, there.partition("#")[2])
     page.get_by_role("link", name="the run's record").click()
-    page.wait_for_url("**/records/*.json")
-    assert '"measurements"' in page.content() or '"parameters"' in page.content()
+    assert reads(page, "records/*.json")["notebook"] in there
 
 
 QUESTIONS = ["Does it hold?", "Why?", "How fast?", "What is wrong?", "Run a number again", "Notebooks"]
