@@ -51,12 +51,12 @@ def lines(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def seal(folder: Path, also: Iterable[tuple[str, str]] = (), names: Iterable[str] | None = None) -> None:
-    """Write the digests of the files ``names``; by default of every file in ``folder`` and below it, hidden ones aside.
+    """Write the digests of the files ``names``; by default of every file in ``folder`` and below it, hidden ones too.
 
     ``also`` holds further ``(digest, name)`` pairs: a file that is about to change may have its new digest.
     """
     if names is None:
-        names = (path.relative_to(folder).as_posix() for path in folder.rglob("[!.]*") if path.is_file())
+        names = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     pairs = [(sha256(folder / name), name) for name in sorted(names) if name != FILE]
     write_text(folder / FILE, lines([*pairs, *also]))
 

@@ -14,7 +14,7 @@ import pytest
 from chaos_trials import Tried, trials
 from command_deaths import UNREADABLE
 from report_factory import CLAIMS, THEORY, make_report
-from training_cases import config
+from training_cases import also_save_shards, config
 
 from transnormer_lib import cli, sums
 from transnormer_lib.data import cache, examples, fingerprints, token_files
@@ -90,6 +90,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         raise InterruptedError
 
     with pytest.MonkeyPatch.context() as patched:
+        also_save_shards(patched)
         patched.setattr(trainer._Training, "result", stop)
         with pytest.raises(InterruptedError):
             store.get(config(steps=2))
@@ -101,7 +102,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_damaged_checkpoint_is_noticed(seed: int, checkpoint: Path, tmp_path: Path, tried: Tried) -> None:
     count = trials(2, 10)
     folder = copy(tmp_path, checkpoint)
-    for path in sorted(folder.iterdir()):
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    assert {path.name for path in files} >= {"history.pt", ".metadata", sums.FILE}
+    for path in files:
         whole = path.read_bytes()
         for _ in damages(path, seed, count):
             if not checkpoints._damage(folder):

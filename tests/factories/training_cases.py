@@ -2,6 +2,7 @@
 
 import inspect
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,21 @@ def same(first: Trained, second: Trained) -> bool:
     records = [{k: v for k, v in t.record.items() if k not in RUN_CONDITIONS} for t in (first, second)]
     weights = [t.model.state_dict() for t in (first, second)]
     return records[0] == records[1] and all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def also_save_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every checkpoint also holds a folder of shards, as those of FSDP do."""
+    from accelerate import Accelerator
+    from torch.distributed import checkpoint
+
+    save = Accelerator.save_state
+
+    def save_with_shards(self: Accelerator, folder: str) -> None:
+        save(self, folder)
+        shards = Path(folder) / "pytorch_model_fsdp_0"
+        checkpoint.save({"model": {"weight": torch.arange(4.0)}}, checkpoint_id=shards, no_dist=True)
+
+    monkeypatch.setattr(Accelerator, "save_state", save_with_shards)
 
 
 def config(name: str = "transnormer-t2", task: str = "causal", dropout: float = 0.1, **fields: Any) -> RunConfig:

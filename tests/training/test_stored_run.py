@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from training_cases import RUN_CONDITIONS, config
+from training_cases import RUN_CONDITIONS, also_save_shards, config
 
+from transnormer_lib import sums
 from transnormer_lib.data import corpora
 from transnormer_lib.data.characters import CharacterVocabulary
 from transnormer_lib.training import numbers, trainer
@@ -109,23 +110,49 @@ def test_a_damaged_run_is_resumed_from_a_checkpoint_that_is_left(tmp_path: Path)
     assert store.get(SMALL).record["sessions"] == 2
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "history.pt", "SHA256SUMS"])
-@pytest.mark.parametrize("damage", [_flip, _cut, Path.unlink], ids=["flipped", "truncated", "deleted"])
-def test_a_damaged_checkpoint_is_named_and_the_run_begins_anew(
-    damage: Callable[[Path], None], file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store = RunStore(tmp_path, checkpoint_seconds=0.0)
+def _stopped(store: RunStore) -> Path:
+    """The checkpoint of a run that was stopped at its end; it holds shards too."""
     with pytest.MonkeyPatch.context() as patched:
+        also_save_shards(patched)
         patched.setattr(trainer._Training, "result", lambda _: (_ for _ in ()).throw(InterruptedError))
         with pytest.raises(InterruptedError):
             store.get(SMALL)
     (checkpoint,) = (store._partial(SMALL) / "checkpoints").iterdir()
+    return checkpoint
+
+
+TABLE = "pytorch_model_fsdp_0/.metadata"
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "history.pt", "SHA256SUMS", TABLE])
+@pytest.mark.parametrize(
+    "damage",
+    [_flip, _cut, Path.unlink, lambda path: path.write_bytes(b"")],
+    ids=["flipped", "truncated", "deleted", "emptied"],
+)
+def test_a_damaged_checkpoint_is_named_and_the_run_begins_anew(
+    damage: Callable[[Path], None], file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = RunStore(tmp_path, checkpoint_seconds=0.0)
+    checkpoint = _stopped(store)
     damage(checkpoint / file)
     run = store.get(SMALL)
     assert run.record["sessions"] == 1
     assert f"{checkpoint}: " in (errors := capsys.readouterr().err)
     assert "the run begins anew" in errors
     assert _lasting(run) == _lasting(RunStore(tmp_path / "other").get(SMALL))
+
+
+@pytest.mark.parametrize("content", [b"", b"garbled", b"\x80\x04", b"\x80\x04K"], ids=repr)
+def test_a_table_of_shards_that_cannot_be_read_is_damage_even_with_new_digests(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = RunStore(tmp_path, checkpoint_seconds=0.0)
+    checkpoint = _stopped(store)
+    (checkpoint / TABLE).write_bytes(content)
+    sums.seal(checkpoint)
+    assert store.get(SMALL).record["sessions"] == 1
+    assert f"{checkpoint}: {TABLE} cannot be read; the run begins anew\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("writes", range(3))

@@ -162,7 +162,7 @@ def test_two_processes_train_what_one_trains(task: str, tmp_path: Path) -> None:
     assert norms[0] == pytest.approx(norms[1], rel=1e-2)
 
 
-def _two_processes(path: Path, store: Path) -> list[subprocess.Popen[bytes]]:
+def _two_processes(path: Path, store: Path, **environment: str) -> list[subprocess.Popen[bytes]]:
     """Start the processes as torchrun does, but without it, because its children would outlive a kill."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -170,9 +170,18 @@ def _two_processes(path: Path, store: Path) -> list[subprocess.Popen[bytes]]:
     shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     shared |= {"OMP_NUM_THREADS": "1", "TRANSNORMER_CHECKPOINT_SECONDS": "0"}
     command = [sys.executable, "-m", "transnormer_lib.training", str(path), "--store", str(store)]
+    shared |= environment
     return [
         subprocess.Popen(command, env=os.environ | shared | {"RANK": rank, "LOCAL_RANK": rank}) for rank in ("0", "1")
     ]
+
+
+def _kill_at_a_checkpoint(jobs: list[subprocess.Popen[bytes]], store: Path) -> None:
+    while not list(store.glob(".partial-*/checkpoints/step-*")) and jobs[0].poll() is None:
+        time.sleep(0.002)
+    for job in jobs:
+        job.kill()
+        job.wait()
 
 
 @pytest.mark.slow
@@ -184,11 +193,7 @@ def test_two_killed_processes_resume_to_the_same_bits(tmp_path: Path) -> None:
         store = tmp_path / name
         jobs = _two_processes(path, store)
         if name == "killed":
-            while not list(store.glob(".partial-*/checkpoints/step-*")) and jobs[0].poll() is None:
-                time.sleep(0.002)
-            for job in jobs:
-                job.kill()
-                job.wait()
+            _kill_at_a_checkpoint(jobs, store)
             jobs = _two_processes(path, store)
         assert [job.wait(timeout=120) for job in jobs] == [0, 0]
         found = RunStore(store).find(run)
@@ -197,6 +202,24 @@ def test_two_killed_processes_resume_to_the_same_bits(tmp_path: Path) -> None:
         records.append((same, (found.path / "model.safetensors").read_bytes(), found.record["sessions"]))
     assert [sessions for _, _, sessions in records] == [2, 1]
     assert records[0][:2] == records[1][:2]
+
+
+@pytest.mark.slow
+def test_two_processes_begin_anew_where_the_table_of_their_shards_is_damaged(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = config("transnormer-t2", steps=40)
+    path, store = _write(tmp_path / "run.yaml", run), tmp_path / "runs"
+    _kill_at_a_checkpoint(_two_processes(path, store, ACCELERATE_USE_FSDP="true"), store)
+    checkpoint = max(store.glob(".partial-*/checkpoints/step-*"))
+    (checkpoint / "pytorch_model_fsdp_0" / ".metadata").write_bytes(b"")
+    jobs = _two_processes(path, store, ACCELERATE_USE_FSDP="true", TRANSNORMER_CHECKPOINT_SECONDS="60")
+    assert [job.wait(timeout=240) for job in jobs] == [0, 0]
+    found = RunStore(store).find(run)
+    assert found is not None
+    assert found.record["sessions"] == 1
+    damage = "pytorch_model_fsdp_0/.metadata is not what was written; its digest differs; the run begins anew"
+    assert capfd.readouterr().err.count(f"{checkpoint}: {damage}\n") == 1
 
 
 @pytest.mark.slow

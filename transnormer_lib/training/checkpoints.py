@@ -139,17 +139,21 @@ def _numbers_only(checkpoint: Path) -> Iterator[None]:
     before = os.environ.get(name)
     os.environ[name] = "1"
     try:
-        for path in checkpoint.rglob(".metadata"):
-            with path.open("rb") as file:
-                _Metadata(file).load()
         yield
     except pickle.UnpicklingError:
-        line = f"{checkpoint}: holds more than numbers, so it is not read; remove it to begin anew"
-        raise RunRefused(line) from None
+        raise _refusal(checkpoint) from None
     finally:
         del os.environ[name]
         if before is not None:
             os.environ[name] = before
+
+
+def _refusal(checkpoint: Path) -> RunRefused:
+    return RunRefused(f"{checkpoint}: holds more than numbers, so it is not read; remove it to begin anew")
+
+
+class _MoreThanNumbers(Exception):
+    """A table of contents names something that could run."""
 
 
 class _Metadata(pickle.Unpickler):
@@ -168,15 +172,24 @@ class _Metadata(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if name not in self._NAMES.get(module, ()):
-            raise pickle.UnpicklingError(f"{module}.{name}")
+            raise _MoreThanNumbers(f"{module}.{name}")
         return super().find_class(module, name)
 
 
 def _damage(checkpoint: Path) -> str:
+    """Why the checkpoint is not what was written; empty if it is. Raises as :func:`_numbers_only` does."""
     try:
         sums.check(checkpoint, needed=[_HISTORY])
     except ValueError as damage:
         return str(damage)
+    for path in checkpoint.rglob(".metadata"):
+        try:
+            with path.open("rb") as file:
+                _Metadata(file).load()
+        except _MoreThanNumbers:
+            raise _refusal(checkpoint) from None
+        except Exception:  # which one depends on the byte that is wrong
+            return f"{path.relative_to(checkpoint)} cannot be read"
     return ""
 
 
