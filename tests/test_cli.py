@@ -100,6 +100,7 @@ def test_a_mistake_is_one_line_and_exit_code_two(
         ("threads", "-3", "must be a whole number of at least 1"),
         ("minutes_per_notebook", "0.0", "must be a positive finite number"),
         ("minutes_per_notebook", ".nan", "must be a positive finite number"),
+        ("minutes_per_notebook", "1.0e+12", "must be at most 525600"),
         ("threads", "1000000", "must be at most 1024"),
         ("runs_per_job", "0", "must be a whole number of at least 1"),
     ],

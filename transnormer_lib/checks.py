@@ -95,6 +95,8 @@ def check_fields(config: Any) -> None:
             check_probability(name, value)
         elif kind is float:
             (check_not_negative if "least" in field.metadata else check_positive)(name, value)
+            if value > field.metadata.get("most", math.inf):
+                raise ValueError(f"{name}={value!r}: must be at most {field.metadata['most']}")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

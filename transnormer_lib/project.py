@@ -35,7 +35,8 @@ class Preset:
     description: str  # one line for the index page
     device: Literal["cpu", "gpu"]  # gpu: jobs on one machine take turns
     threads: int = field(metadata={"most": 1024})  # per process; with 1 results do not depend on the number of cores
-    minutes_per_notebook: float  # a notebook that takes longer is stopped and has failed
+    # A notebook that takes longer is stopped and has failed; at most a year.
+    minutes_per_notebook: float = field(metadata={"most": 365 * 24 * 60})
     runs_per_job: int  # training runs per Snakemake job; 1 spreads them most widely over a cluster
 
     def __post_init__(self) -> None:

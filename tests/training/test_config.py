@@ -64,12 +64,14 @@ def test_a_mistake_in_plain_values_is_one_line_with_field_and_value(
     ("fields", "message"),
     [
         ({"name": "a run"}, "name='a run'"),
+        ({"name": 400 * "a"}, "name='a+': must be at most 200 bytes long"),
+        ({"name": 101 * "ü"}, "name='ü+': must be at most 200 bytes long"),
         ({"data": DataConfig(length=64)}, "data.length=64: exceeds model.max_length=32"),
         ({"data": DataConfig(length=32, task="masked")}, "data.task='masked'"),
         ({"evaluations": 0}, "evaluations=0"),
         ({"steps": 2}, "optimizer.warmup=2: must be less than steps=2"),
     ],
-    ids=["name", "length", "task", "evaluations", "warmup"],
+    ids=["name", "long name", "name of wide letters", "length", "task", "evaluations", "warmup"],
 )
 def test_fields_that_contradict_each_other_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -30,6 +30,7 @@ Gradients = Literal["none", "norms"]
 Keep = Literal["last", "best"]
 EvaluationPart = Literal["spread", "moving"]
 BandOf = Literal["train", "validation"]
+_LONGEST_NAME = 200  # bytes; a file's name has at most 255, and the store adds a digest and what a folder is
 # Fields that may differ between a model and the one it starts from: no weight below the head depends on them.
 _NOT_IN_BACKBONE = ("dropout", "attention_dropout", "activation_dropout", "tied", "output_bias", "init")
 
@@ -182,7 +183,7 @@ class RunConfig:
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012
 
-    name: str  # readable, part of the folder's name; letters, digits, dot, dash and underscore
+    name: str  # readable, part of the folder's name; letters, digits, dot, dash and underscore, at most 200 bytes
     model: ModelConfig  # for a classifier: the encoder below the head
     data: DataConfig
     optimizer: OptimizerConfig
@@ -207,6 +208,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[^\W_][\w.-]*", self.name):
             raise ValueError(f"name={self.name!r}: must be letters, digits, '.', '-' or '_', a letter or digit first")
+        if len(self.name.encode()) > _LONGEST_NAME:
+            raise ValueError(f"name={self.name!r}: must be at most {_LONGEST_NAME} bytes long")
         for name in ("steps", "seed"):
             check_count(name, getattr(self, name), 0)
         for name in ("evaluations", "validation_windows", "accumulate"):

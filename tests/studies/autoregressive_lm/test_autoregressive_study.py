@@ -1,6 +1,7 @@
 """The runs behind Table 4, what is said about them, and the texts that the models write."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,8 +30,10 @@ NO_OTHER_RUNS: dict[str, Any] = {
     "recall_tasks": [], "recall_length": 8, "recall_layers": 2, "recall_steps": 10, "recall_batch_size": 2,
     "recall_rates": {}, "recall_rates_tried": [], "growth_dims": [], "growth_rates": {},
 }  # fmt: skip
+WRITING = {"prompt_count": 2, "prompt_tokens": 4, "written_tokens": 8, "temperature": 0.8, "top_p": 0.95}
 SMALL = {"task": "causal", "steps": 1}
-PARAMETERS = read(study.Parameters, {**LANGUAGE_MODEL, **ROWS, **NO_FACTORS, **NO_SEARCH, **NO_OTHER_RUNS, **SMALL})
+VALUES = {**LANGUAGE_MODEL, **ROWS, **NO_FACTORS, **NO_SEARCH, **NO_OTHER_RUNS, **WRITING, **SMALL}
+PARAMETERS = read(study.Parameters, VALUES)
 
 
 def fake(row: str, losses: list[float]) -> list[MeasuredDecoder]:
@@ -40,6 +43,24 @@ def fake(row: str, losses: list[float]) -> list[MeasuredDecoder]:
 
 def conclusions(bigram: float, **losses: list[float]) -> list[str]:
     return results.conclusions({row.replace("_", "-"): bits for row, bits in losses.items()}, bigram)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("prompt_count", 1_000_000_000, "must be at most 10000"),
+        ("prompt_count", 0, "must be a whole number of at least 1"),
+        ("prompt_tokens", 0, "must be a whole number of at least 1"),
+        ("written_tokens", 1_000_000_000, "must be at most 10000"),
+        ("top_p", 7.0, "must be in (0, 1]"),
+        ("temperature", -1.0, "must be a finite number and not negative"),
+    ],
+)
+def test_what_no_text_can_be_written_with_is_refused_before_anything_is_trained(
+    name: str, value: float, rule: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"{name}={value!r}: {rule}")):
+        read(study.Parameters, {**VALUES, name: value})
 
 
 def test_every_row_is_trained_with_every_seed() -> None:

@@ -5,17 +5,32 @@ Those of the look-up tasks and of other widths follow them.
 
 from dataclasses import dataclass, replace
 
+from transnormer_lib.checks import check_count
 from transnormer_lib.models.config import ModelConfig
+from transnormer_lib.models.sampling import Sampling
 from transnormer_lib.studies.autoregressive_lm import growth, recall
 from transnormer_lib.studies.autoregressive_lm.factors import rows as factor_rows
 from transnormer_lib.studies.common import language_models, rates
 from transnormer_lib.studies.common.language_models import released
 from transnormer_lib.training.config import RunConfig
 
+_MOST_WRITTEN = 10_000  # more is never read
+
 
 @dataclass(frozen=True)
 class Parameters(recall.RecallParameters, growth.GrowthParameters):
-    """The notebook's parameters that decide what is trained and measured."""
+    """The notebook's parameters that decide what is trained, measured and written."""
+
+    prompt_count: int  # places of the held-out text that are continued
+    prompt_tokens: int  # tokens of each prompt
+    written_tokens: int  # tokens that each model writes
+    temperature: float  # divides the logits
+    top_p: float  # the total probability of the tokens that are drawn
+
+    def __post_init__(self) -> None:
+        for name in ("prompt_count", "prompt_tokens", "written_tokens"):
+            check_count(name, getattr(self, name), most=_MOST_WRITTEN)
+        Sampling(self.temperature, top_p=self.top_p)  # refuses what it cannot use
 
 
 def models(parameters: Parameters) -> dict[str, ModelConfig]:
