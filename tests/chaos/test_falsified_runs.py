@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from transnormer_lib.ledger.judging import judge_claims, last_run
 from transnormer_lib.ledger.measurements import MIME
 from transnormer_lib.project import Project
 from transnormer_lib.report.index import build_report
-from transnormer_lib.report.pipeline import Job, is_current
+from transnormer_lib.report.pipeline import is_current, plan
 from transnormer_lib.sums import sealed
 
 NOTEBOOKS = sorted({claim.notebook for claim in CLAIMS})
@@ -96,7 +97,8 @@ def test_an_edited_notebook_is_named_and_none_of_its_claims_counts(edit: str, re
     assert last_run(report_dir, name).error == "its executed notebook is not what its run left; run the notebook again"
     assert verdicts(report_dir, name) == {"not run"}
     assert len(verdicts(report_dir, THEORY if name == TABLE else TABLE)) > 1
-    assert not is_current(Project(report_dir.parents[1]), "quick", Job(name, "0123456789abcdef", None))
+    project = Project(report_dir.parents[1])
+    assert [is_current(project, "quick", job) for job in plan(project, "quick", [name])] == [False]
     tried("falsified notebook")
 
 
@@ -162,8 +164,9 @@ def test_a_whole_record_of_elsewhere_is_refused(
 
 def test_a_stale_record_is_not_current(report_dir: Path, tried: Tried) -> None:
     project = Project(report_dir.parents[1])
-    assert is_current(project, "quick", Job(TABLE, record_json(TABLE)["digest"], None))
-    assert not is_current(project, "quick", Job(TABLE, "of today's code", None))
+    (job,) = plan(project, "quick", [TABLE])
+    assert is_current(project, "quick", job)
+    assert not is_current(project, "quick", replace(job, digest="of today's code"))
     tried("falsified record")
 
 

@@ -13,6 +13,8 @@ from transnormer_lib.files import read_object
 from transnormer_lib.ledger.claims import Claim
 from transnormer_lib.ledger.measurements import Measurements
 from transnormer_lib.ledger.seals import displayed
+from transnormer_lib.project import Project
+from transnormer_lib.report.pipeline import plan
 from transnormer_lib.show.claims import bundle
 
 THEORY, TABLE, ABSENT = "01_theory", "02_table", "03_absent"
@@ -117,7 +119,11 @@ def write_record(report_dir: Path, name: str, status: str = "ok", error: str | N
     path = report_dir / "records" / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     executed = read_object((report_dir if status == "ok" else report_dir / "failed") / f"{name}.ipynb")
-    fields = record_json(name, status, error) | {"displayed": displayed(executed) if executed else None} | changes
+    own = {"displayed": displayed(executed) if executed else None}
+    project = Project(report_dir.parents[1])
+    if project.notebook_path(name).exists():
+        own["digest"] = plan(project, report_dir.name, [name])[0].digest
+    fields = record_json(name, status, error) | own | changes
     path.write_text(json.dumps(sums.sealed(fields)))
 
 

@@ -157,9 +157,10 @@ def test_every_claim_has_one_anchor_on_its_page(built: Path, claim: Any) -> None
 
 def test_the_page_ends_with_all_of_its_provenance_and_the_command_that_makes_it_again(built: Path) -> None:
     text = Page(page_of(built)).text
+    record = json.loads((page_of(built).parent / "records" / f"{THEORY}.json").read_text())
     for part in (
         "make report PRESET=quick ONLY=01", "1234567890ab with local changes", "2026-01-02 03:04 UTC", "12 s",
-        "512 MB", "A processor, 2 cores", "steps", "300", "sha256:00ff", "2.13.0", "0123456789abcdef",
+        "512 MB", "A processor, 2 cores", "steps", "300", "sha256:00ff", "2.13.0", record["digest"],
     ):  # fmt: skip
         assert part in text[text.rindex("How this page was made") :], part
 

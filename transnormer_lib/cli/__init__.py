@@ -54,8 +54,12 @@ def _claims(options: argparse.Namespace) -> int:
         for notebook in project.select(options.only):
             print(f"kept: {keep(project, options.preset, notebook).relative_to(project.root)}")
         return 0
+    from transnormer_lib.report import origins
+
+    chosen = project.select(options.only)
+    for line in origins.told(project, options.preset, chosen):
+        print(f"claims: {line}", file=sys.stderr)
     if options.only:
-        chosen = project.select(options.only)
         judged = [claim for claim in judged if claim["notebook"] in chosen]
     if options.json:
         print(json.dumps(judged, indent=1, ensure_ascii=False))

@@ -28,7 +28,7 @@ from transnormer_lib.ledger.verdicts import FAILURES
 from transnormer_lib.papers import discrepancies
 from transnormer_lib.papers.catalogue import Paper, papers
 from transnormer_lib.project import Project, UserMistake
-from transnormer_lib.report import front
+from transnormer_lib.report import front, origins
 from transnormer_lib.report.findings import write_found_page
 from transnormer_lib.report.ledger_page import write_ledger_page
 from transnormer_lib.report.notebook_page import write_notebook_page
@@ -115,7 +115,10 @@ def build_report(
     write_ledger_page(report_dir, claims, ledger, answers, above)
     write_found_page(report_dir, answers, above)
     write_terms_page(report_dir)
-    _write_index(report_dir, scale, description, notebooks, runs, claims, ledger, failed, above, answers, unfinished)
+    told = [] if unfinished else origins.told(project, preset, [notebook.name for notebook in notebooks])
+    _write_index(
+        report_dir, scale, description, notebooks, runs, claims, ledger, failed, above, answers, unfinished, told
+    )
     build_overview(root, None)
     return Summary(report_dir / "index.html", answers, counts(ledger.claims), failed)
 
@@ -183,6 +186,7 @@ def _write_index(
     above: Sequence[Kept],
     answers: Sequence[Answer],
     unfinished: bool,
+    told: Sequence[str],
 ) -> None:
     path = report_dir / "index.html"
     have_page = {notebook.name for notebook in notebooks if (report_dir / f"{notebook.name}.html").exists()}
@@ -191,7 +195,9 @@ def _write_index(
     texts = [(notebook.name, notebook.title, notebook.abstract) for notebook in notebooks]
     statuses = [(run.notebook, run.status, run.error) for run in runs.values()]
     shows = (report_dir.name, scale, description, judged, texts, statuses, records, failed, sorted(have_page))
-    digest = content_digest(*shows, unfinished, [vars(found) for found in above], [vars(found) for found in answers])
+    digest = content_digest(
+        *shows, unfinished, told, [vars(found) for found in above], [vars(found) for found in answers]
+    )
     if is_current(path, digest):
         return
     rows = claim_rows(claims, ledger, ledger.best, here="index", anchored=set())
@@ -208,6 +214,7 @@ def _write_index(
         scale=scale,
         description=description.rstrip("."),
         unfinished=unfinished,
+        told=told,
         broken=[_broken(item, have_page) for item in failed],
         fast=next((one.thesis.id for one in answers if one.thesis.id == papers()[one.paper].speed), None),
         sections=front.sections(answers, above, by_id(claims)),
