@@ -57,13 +57,13 @@ def confirmed(found: Mapping[str, Found]) -> str:
 
 
 def _line(subject: str, names: Sequence[str], found: Mapping[str, Found]) -> dict[str, Any]:
-    confirmed = [name for name in names if found[name].confirmed]
+    sure = [name for name in names if found[name].confirmed]
     return {
         "subject": subject,
         "entries": len(names),
-        "confirmed": len(confirmed),
+        "confirmed": len(sure),
         "with a flag": sum(bool(_entries()[name].flag) for name in names),
-        "not confirmed": ", ".join(name for name in names if name not in confirmed) or "none",
+        "not confirmed": ", ".join(name for name in names if name not in sure) or "none",
     }
 
 
