@@ -12,9 +12,11 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from transnormer_lib import cli
@@ -24,17 +26,18 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 PAGES = [
     *(CHECKOUT / f"{name}.md" for name in ("README", "CONTRIBUTING", "REPRODUCIBILITY")),
     *sorted((CHECKOUT / "docs").glob("*.md")),
+    *(CHECKOUT / folder / "README.md" for folder in ("kernels", "reports")),
 ]
+# All fences at once: a closing fence looks like an opening one without a language.
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def _blocks(language: str) -> dict[str, str]:
     """The fenced blocks of a language on all pages, by page and number."""
     found = {}
     for page in PAGES:
-        # All fences at once: a closing fence looks like an opening one without a language.
-        fenced = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
-        blocks = [block for named, block in fenced if named == language]
-        found |= {f"{page.name} {number}": block for number, block in enumerate(blocks, 1)}
+        blocks = [block for named, block in FENCE.findall(page.read_text()) if named == language]
+        found |= {f"{page.relative_to(CHECKOUT)} {number}": block for number, block in enumerate(blocks, 1)}
     return found
 
 
@@ -47,6 +50,15 @@ COMMANDS = sorted(
         if re.match(r"(transnormer|make|python|\.venv/bin/papermill) ", line)
     }
 )
+# What runs a command otherwise than alone: a variable before it, a priority, a file for what it prints.
+AROUND = re.compile(r"^(?:[A-Z_]+=\S* |nice -n \d+ )+| > \S+$| …$")
+
+
+def _in_text() -> set[str]:
+    """The commands that stand within a text or a table, one line each."""
+    texts = [FENCE.sub("", page.read_text()) for page in PAGES]
+    spans = {AROUND.sub("", " ".join(span.split())) for text in texts for span in re.findall(r"`([^`]+)`", text)}
+    return {span for span in spans if span.partition(" ")[0] in CHECKS}
 
 
 # What takes hours is started, interrupted once it shows this, and must end at once without a traceback.
@@ -73,6 +85,8 @@ SHORTENED = {
     "transnormer bench kernels": " --quick",
     "python -m transnormer_kernels.bench --json reports/benchmarks": " --quick",
 }
+# Where no GPU is, Triton's interpreter runs the kernels; it cannot compute bfloat16.
+WITHOUT_A_GPU = {'"cuda"': '"cpu"', "torch.bfloat16": "torch.float16"}
 TO_THE_END = [line for line in COMMANDS if line not in OTHERS and not line.startswith(ON_OWN_TEXT)]
 
 
@@ -101,7 +115,10 @@ def _run(folder: Path, command: list[str]) -> str:
 
 @pytest.mark.parametrize("block", PYTHON)
 def test_a_printed_block_of_python_runs(block: str, a_strangers_folder: Path) -> None:
-    _run(a_strangers_folder, [sys.executable, "-c", PYTHON[block]])
+    code = PYTHON[block]
+    for of_a_gpu, instead in () if torch.cuda.is_available() else WITHOUT_A_GPU.items():
+        code = code.replace(of_a_gpu, instead)
+    _run(a_strangers_folder, [sys.executable, "-c", code])
 
 
 @pytest.mark.slow
@@ -204,28 +221,80 @@ def test_ci_runs_the_rest() -> None:
         assert command in script
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_printed_command_names_what_exists(command: str) -> None:
-    program, *arguments = shlex.split(command)
-    if program == "transnormer":
-        cut = arguments.index("--") if "--" in arguments else len(arguments)
-        options = cli._parser().parse_args(arguments[:cut])
-        project = find_project(CHECKOUT)
-        if getattr(options, "preset", None):
-            project.preset(options.preset)
-            project.select(getattr(options, "only", None) or None)
-    elif program == "make":
-        assert subprocess.run(["make", "-n", *arguments], cwd=CHECKOUT, capture_output=True).returncode == 0
-    elif program == "python":
-        assert arguments[0] == "-m"
-        code = f"import importlib.util as u, sys; sys.exit(u.find_spec({arguments[1]!r}) is None)"
-        assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+def _names_what_transnormer_has(*words: str) -> None:
+    """The command and its options are parsed; a command alone, as a text names it, has a help."""
+    arguments = words[: words.index("--")] if "--" in words else words
+    if len(arguments) < 2:
+        with pytest.raises(SystemExit, match="^0$"):
+            cli._parser().parse_args([*arguments, "--help"])
+        return
+    options = cli._parser().parse_args(arguments)
+    project = find_project(CHECKOUT)
+    if getattr(options, "preset", None):
+        project.preset(options.preset)
+        project.select(getattr(options, "only", None) or None)
+
+
+def _names_what_make_has(*words: str) -> None:
+    assert subprocess.run(["make", "-n", *words], cwd=CHECKOUT, capture_output=True).returncode == 0
+    given = dict(word.split("=") for word in words if "=" in word)
+    assert given.keys() <= set(re.findall(r"^(\w+) *\?=", (CHECKOUT / "Makefile").read_text(), re.MULTILINE))
+    project = find_project(CHECKOUT)
+    project.preset(given.get("PRESET", "quick"))
+    project.select([number for name, number in given.items() if name == "ONLY" and number != NEW_STUDY])
+
+
+def _names_a_module(*words: str) -> None:
+    assert words[0] == "-m"
+    code = f"import importlib.util as u, sys; sys.exit(u.find_spec({words[1]!r}) is None)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def _names_a_notebook_and_its_parameters(*words: str) -> None:
+    lines = yaml_free((CHECKOUT / words[0]).read_text())
+    given = [value.partition(":")[0] for option, value in pairwise(words) if option in ("-p", "-y")]
+    assert given
+    assert set(given) <= set(re.findall(r"^(\w+): ", lines, re.MULTILINE))
+
+
+def _names_a_package(*words: str) -> None:
+    command, what = words
+    assert command == "install"
+    assert what == "git+" or (CHECKOUT / what / "pyproject.toml").exists()  # tests/test_packages.py installs both
+
+
+def _names_the_environment(*words: str) -> None:
+    name = yaml.safe_load((CHECKOUT / "environment.yml").read_text())["name"]
+    assert words in (("env", "create", "-f", "environment.yml"), ("activate", name))
+
+
+def _names_the_image(*words: str) -> None:
+    command, *rest = words
+    built = re.findall(r"^#   podman build -t (\S+)", (CHECKOUT / "Containerfile").read_text(), re.MULTILINE)
+    if command == "build":
+        assert rest == ["-t", *built, "."]
     else:
-        source = CHECKOUT / arguments[0]
-        assert source.exists()
-        names = re.findall(r"^(\w+): ", yaml_free(source.read_text()), re.MULTILINE)
-        given = re.findall(r"-p (\w+)|-y '(\w+):", command)
-        assert {one or other for one, other in given} <= set(names)
+        image, program, *arguments = rest
+        assert (command, [image]) == ("run", built)
+        CHECKS[program](*arguments)
+
+
+NEW_STUDY = "99"  # the number that CONTRIBUTING's recipe gives to a study that is not there
+CHECKS = {
+    "transnormer": _names_what_transnormer_has,
+    "make": _names_what_make_has,
+    "python": _names_a_module,
+    ".venv/bin/papermill": _names_a_notebook_and_its_parameters,
+    "pip": _names_a_package,
+    "conda": _names_the_environment,
+    "podman": _names_the_image,
+}
+
+
+@pytest.mark.parametrize("command", sorted({*COMMANDS, *_in_text()}))
+def test_a_printed_command_names_what_exists(command: str) -> None:
+    program, *words = shlex.split(command)
+    CHECKS[program](*words)
 
 
 def yaml_free(notebook: str) -> str:
