@@ -1,9 +1,14 @@
 """Our mechanisms inside transformers' models: the attention is replaced, and everything else is theirs."""
 
+import re
+import subprocess
+import sys
+from textwrap import dedent
+
 import pytest
 import torch
 
-from transnormer_lib.attention import build_attention
+from transnormer_lib.attention import build_attention, in_transformers
 from transnormer_lib.attention.in_transformers import register
 
 transformers = pytest.importorskip("transformers")
@@ -64,6 +69,18 @@ def test_a_layer_computes_our_mechanism_on_its_own_q_k_v(name: str, key_heads: i
     q, k = transformers.models.llama.modeling_llama.apply_rotary_pos_emb(q, k, *seen["position_embeddings"])
     k, v = (x.repeat_interleave(HEADS // key_heads, 1) for x in (k, v))
     torch.testing.assert_close(seen["o"], ours(q, k, v).transpose(1, 2).flatten(2), rtol=1e-10, atol=1e-10)
+
+
+def test_the_example_of_the_docstring_makes_a_model_that_reads() -> None:
+    """In a process of its own, because a name is registered once."""
+    example = re.search(r"^For example::\n\n(.*?)\n\n(?=\S)", str(in_transformers.__doc__), re.DOTALL | re.MULTILINE)
+    assert example is not None
+    use = "import torch\nprint(*model(torch.arange(6)[None]).logits.shape, model.config.vocab_size)"
+    command = [sys.executable, "-c", f"{dedent(example[1])}\n{use}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
+    batch, length, logits, vocabulary = done.stdout.split()
+    assert (batch, length, logits) == ("1", "6", vocabulary)
 
 
 @pytest.mark.parametrize("make", [llama, gpt2])

@@ -6,7 +6,8 @@ For example::
     from transnormer_lib.attention.in_transformers import register
 
     register("norm-t2", "norm", {"phi": "1+elu"})
-    model = AutoModelForCausalLM.from_config(LlamaConfig(), attn_implementation="norm-t2")
+    config = LlamaConfig(hidden_size=256, intermediate_size=688, num_hidden_layers=4, num_attention_heads=4)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="norm-t2")
 
 The model brings its projections, its positions and its causality; the mechanism takes the place of softmax(QK^T)V.
 Keys and values of grouped heads are repeated. ``generate`` with a growing cache gives the parallel form's numbers, but
