@@ -36,9 +36,14 @@ class Judge:
         self._whole: Any = SVC().fit(features, labels)
         self._upper: Any = SVC().fit(features[:, : self.given], labels)
 
+    def digits(self, images: NDArray[np.integer]) -> NDArray[np.int64]:
+        """What the judge of whole images sees in ``images`` [n, N]: labels [n]."""
+        seen: NDArray[np.int64] = self._whole.predict(_scaled(images))
+        return seen
+
     def agreement(self, images: NDArray[np.integer], labels: NDArray[np.int64]) -> float:
         """The share of ``images`` [n, N] in which the judge of whole images sees ``labels`` [n]."""
-        return float((self._whole.predict(_scaled(images)) == labels).mean())
+        return float((self.digits(images) == labels).mean())
 
     def references(self, images: NDArray[np.uint8], labels: NDArray[np.int64]) -> Agreement:
         """What can be seen in the real images, in their upper halves on black, and in upper halves alone."""
