@@ -225,8 +225,9 @@ def _names_what_transnormer_has(*words: str) -> None:
     """The command and its options are parsed; a command alone, as a text names it, has a help."""
     arguments = words[: words.index("--")] if "--" in words else words
     if len(arguments) < 2:
-        with pytest.raises(SystemExit, match="^0$"):
+        with pytest.raises(SystemExit) as ended:
             cli._parser().parse_args([*arguments, "--help"])
+        assert ended.value.code == 0
         return
     options = cli._parser().parse_args(arguments)
     project = find_project(CHECKOUT)
@@ -295,6 +296,19 @@ CHECKS = {
 def test_a_printed_command_names_what_exists(command: str) -> None:
     program, *words = shlex.split(command)
     CHECKS[program](*words)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(CHECKOUT)) for page in PAGES])
+def test_a_printed_link_leads_to_a_file_and_to_a_part_of_it(page: Path) -> None:
+    lost = []
+    for address in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text())):
+        file, _, part = address.partition("#")
+        if address.startswith(("https:", "http:")):
+            continue
+        there = page.parent / file if file else page
+        if not there.exists() or (there.suffix == ".html" and part and f'id="{part}"' not in there.read_text()):
+            lost.append(address)
+    assert lost == []
 
 
 def yaml_free(notebook: str) -> str:
