@@ -1,6 +1,7 @@
 """The committed notebooks keep the project's form: nothing in them rots unseen."""
 
 import json
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from transnormer_lib import studies
 from transnormer_lib.project import Project
+from transnormer_lib.report.notebooks import split_title
 from transnormer_lib.report.parameters import declared, parameters_cell, resolve
 from transnormer_lib.report.staleness import digest
 from transnormer_lib.studies.common.parameters import names, read
@@ -34,6 +36,14 @@ def test_numbers_are_unique_and_every_notebook_is_numbered() -> None:
 def test_a_notebook_holds_no_outputs(notebook: str) -> None:
     code = [cell for cell in cells(notebook) if cell["cell_type"] == "code"]
     assert [cell["id"] for cell in code if cell["outputs"] or cell["execution_count"] is not None] == []
+
+
+@each_notebook
+def test_a_notebook_opens_with_what_it_asks_how_and_what_answers_it(notebook: str) -> None:
+    """In three sentences at most between the title and the next heading, with which its page opens."""
+    _, rest = split_title("".join(cells(notebook)[0]["source"]))
+    lead = re.split(r"(?m)^## ", rest)[0]
+    assert 1 <= len(re.findall(r"(?<!et al)[.?!](?=[*\s\"]|$)", lead.strip())) <= 3
 
 
 @each_notebook
