@@ -13,10 +13,8 @@ import pytest
 from chaos_trials import Tried, first_or_all
 from command_deaths import Command, half_written, make_project, results, strike
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc"),
-]
+pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+slow = pytest.mark.slow  # what takes several reports
 # What root may do whatever the permissions say, it may not do without its capabilities.
 PLAIN = ("setpriv", "--inh-caps=-all", "--bounding-set=-all") if os.geteuid() == 0 else ()
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -38,6 +36,7 @@ def plain() -> tuple[str, ...]:
     return PLAIN
 
 
+@slow
 @pytest.mark.parametrize(
     "name", first_or_all("".join(NAMES.values()), *NAMES.values()), ids=first_or_all("all at once", *NAMES)
 )
@@ -49,6 +48,7 @@ def test_a_project_may_have_any_path(name: str, expected: dict[str, Any], tmp_pa
     tried("odd path")
 
 
+@slow
 def test_a_store_may_have_a_relative_path_with_a_dash(
     expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tried: Tried
 ) -> None:
@@ -60,6 +60,7 @@ def test_a_store_may_have_a_relative_path_with_a_dash(
     tried("odd path")
 
 
+@slow
 @pytest.mark.parametrize("locale", first_or_all("turkish", "ascii"))
 def test_the_locale_changes_nothing(locale: str, expected: dict[str, Any], tmp_path: Path, tried: Tried) -> None:
     environment = ASCII
@@ -88,6 +89,7 @@ def test_a_path_that_the_locale_cannot_write_is_refused_with_the_remedy(tmp_path
     tried("odd locale")
 
 
+@slow
 @pytest.mark.parametrize("home", first_or_all("read-only", "none", "missing"))
 def test_the_home_may_be_absent_or_read_only(
     home: str, expected: dict[str, Any], tmp_path: Path, closed: Path, tried: Tried
@@ -112,6 +114,7 @@ def closed(tmp_path: Path) -> Iterator[Path]:
     folder.chmod(0o755)
 
 
+@slow
 def test_a_cache_that_cannot_be_written_costs_only_time(
     expected: dict[str, Any], tmp_path: Path, closed: Path, tried: Tried
 ) -> None:
@@ -121,7 +124,7 @@ def test_a_cache_that_cannot_be_written_costs_only_time(
     tried("read-only folder")
 
 
-@pytest.mark.parametrize("command", ["report", "train"])
+@pytest.mark.parametrize("command", [pytest.param("report", marks=slow), "train", "sweep"])
 def test_a_store_that_cannot_be_written_is_named(command: str, tmp_path: Path, closed: Path, tried: Tried) -> None:
     project = make_project(tmp_path / "project")
     code, error = Command(project, (command, "--only", "03"), plain()).run(TRANSNORMER_RUNS=str(closed))
@@ -132,6 +135,16 @@ def test_a_store_that_cannot_be_written_is_named(command: str, tmp_path: Path, c
     tried("read-only folder")
 
 
+def test_a_store_that_cannot_be_read_is_named_and_is_not_called_empty(
+    tmp_path: Path, closed: Path, tried: Tried
+) -> None:
+    closed.chmod(0o000)
+    listing = Command(make_project(tmp_path / "project"), ("runs", "list"), plain())
+    assert listing.run(TRANSNORMER_RUNS=str(closed)) == (1, f"transnormer: [Errno 13] Permission denied: '{closed}'\n")
+    tried("folder that cannot be read")
+
+
+@slow
 def test_a_report_folder_that_cannot_be_written_is_named(tmp_path: Path, closed: Path, tried: Tried) -> None:
     project = make_project(tmp_path / "project")
     (project.root / "reports").symlink_to(closed)
@@ -140,6 +153,7 @@ def test_a_report_folder_that_cannot_be_written_is_named(tmp_path: Path, closed:
     tried("read-only folder")
 
 
+@slow
 @pytest.mark.parametrize("days", first_or_all(2, -2), ids=lambda days: "back" if days > 0 else "forward")
 def test_a_clock_that_was_set_changes_nothing(
     days: int, expected: dict[str, Any], tmp_path: Path, tried: Tried

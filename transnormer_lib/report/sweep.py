@@ -12,6 +12,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from fnmatch import fnmatch
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.files import write_text
@@ -39,7 +41,7 @@ def sweep(
     ``processes`` share each run; ``extra`` goes to Snakemake. Returns 0 if every run is in the store afterwards,
     diverged ones included; 1 if one could not be trained, the others being trained all the same; 130 after an
     interruption. Raises :class:`UserMistake` for wrong parameters, a ``pattern`` that matches no run, or another sweep
-    of the preset that is running.
+    of the preset that is running, and OSError for a store that cannot be written.
     """
     from filelock import FileLock, Timeout
 
@@ -54,6 +56,7 @@ def sweep(
             say(f"sweep: {len(jobs)} runs to train, into {default_root().resolve()}")
             if not jobs:
                 return 1 if missing.reasons else 0
+            _check_writable(default_root().resolve())
             plan_file = _write(project, preset, jobs, processes)
             code = snakemake(project, plan_file, "sweep", cores, extra, folder.with_name("sweep.log"))
     except Timeout:
@@ -65,6 +68,16 @@ def sweep(
         log = folder.with_name("sweep.log").relative_to(project.root)
         print(f"sweep: a run could not be trained; see {log}", file=sys.stderr)
     return 1 if code or missing.reasons else 0
+
+
+def _check_writable(store: Path) -> None:
+    """Raise the OSError that every run would end with, naming the folder."""
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=store):
+            pass
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror, str(store)) from None
 
 
 def _jobs(

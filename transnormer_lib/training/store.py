@@ -96,8 +96,13 @@ class RunStore:
             return None
 
     def names(self) -> list[str]:
-        """The complete runs, by name."""
-        return sorted(path.parent.name for path in self.root.glob("[!.]*/config.json"))
+        """The complete runs, by name. Raises OSError for a store that is there and cannot be read."""
+        try:
+            with os.scandir(self.root) as entries:
+                names = [entry.name for entry in entries if not entry.name.startswith(".")]
+        except FileNotFoundError:
+            return []
+        return sorted(name for name in names if (self.root / name / "config.json").exists())
 
     def load(self, run: str | Path) -> Run:
         """A stored run by its folder, by its name in the store, or by the name in its config if that is unique.
