@@ -15,6 +15,7 @@ from transnormer_lib.ledger.judging import judge_claims, last_run
 from transnormer_lib.ledger.measurements import MIME
 from transnormer_lib.project import Project
 from transnormer_lib.report.index import build_report
+from transnormer_lib.report.make import _refresh_prose
 from transnormer_lib.report.pipeline import is_current, plan
 from transnormer_lib.sums import sealed
 
@@ -108,6 +109,18 @@ def test_text_around_the_code_is_no_falsification(report_dir: Path) -> None:
     notebook["cells"][0]["source"] = "# Another title"
     path.write_text(json.dumps(notebook, indent=3))
     assert last_run(report_dir, TABLE).status == "ok"
+
+
+def test_text_edited_around_the_code_is_copied_again_from_the_source(tmp_path: Path, tried: Tried) -> None:
+    path = make_report(tmp_path) / f"{TABLE}.ipynb"
+    sound = json.loads(path.read_text())
+    edited = json.loads(path.read_text())
+    edited["cells"][0]["source"] = "# The paper is right"
+    path.write_text(json.dumps(edited))
+    _refresh_prose(Project(tmp_path), "quick")
+    texts = [["".join(cell["source"]) for cell in one["cells"]] for one in (json.loads(path.read_text()), sound)]
+    assert texts[0] == texts[1]
+    tried("falsified notebook")
 
 
 RECORD_EDITS: dict[str, dict[str, Any]] = {
