@@ -146,6 +146,6 @@ def test_kept_widths_are_those_of_the_kept_claim_with_the_cost_of_ten_times_as_m
     found = Kept("night", "night", NOTEBOOK, asked, claims_kept, made, "a machine", 1, "abc", "2026")
     assert growth.of_kept(found) == FALLING
     assert growth.next_decade(found) == (
-        "Ten times the operations of the widest, 3e+13 a run, would take 8 core-hours for its 2 rows."
+        "Ten times the operations of the widest, 3·10¹³ a run, would take 8 core-hours for its 2 rows."
     )
     assert growth.of_kept(replace(found, claims=[])) == {}
