@@ -1,5 +1,6 @@
 """The committed report: whole, small, complete in its folder, and the one that this commit makes."""
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -58,6 +59,25 @@ def test_the_styles_are_those_of_the_report(project: Project) -> None:
     assert len(shared) > 1
     assert all(style in pages for style in shared)
     assert "<style" not in made["index.html"].decode()
+
+
+def test_an_executed_notebook_is_published_without_what_its_page_shows(project: Project) -> None:
+    path = project.report_dir("quick") / f"{THEORY}.ipynb"
+    image = "<img alt='A &lt;' src=\"data:image/svg+xml,<svg class='a'>\">"
+    figure = f'<style>p{{}}</style><figure data-values="{{&#34;model&#34;}}">{image}'
+    executed = nbformat.read(path, as_version=4)
+    executed.cells[-1].outputs.append(nbformat.v4.new_output("display_data", data={"text/html": figure}))
+    nbformat.write(executed, path)
+    write_record(path.parent, THEORY)
+    made = publish.copies(project)
+    assert made == publish.copies(project)
+    found = nbformat.reads(gzip.decompress(made[f"{THEORY}.ipynb.gz"]), as_version=4)
+    nbformat.validate(found)
+    assert [cell.source for cell in found.cells] == [cell.source for cell in executed.cells]
+    outputs = found.cells[-1].outputs
+    assert outputs[-1].data["text/html"] == "<figure><img alt='A &lt;'>"
+    assert [one.output_type for one in outputs] == [one.output_type for one in executed.cells[-1].outputs]
+    assert f'<a href="{THEORY}.ipynb.gz" download>' in made[f"{THEORY}.html"].decode()
 
 
 def test_what_is_no_longer_published_goes(project: Project) -> None:

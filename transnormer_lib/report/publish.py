@@ -2,12 +2,15 @@
 
 ``python -m transnormer_lib.report.publish``, as ``make publish`` does, copies the pages of ``reports/quick``, their
 ledger and the records of their notebooks to ``reports/published``. The pages share their styles there, and executed
-notebooks stay out: with them the copy would be more than twice as large.
+notebooks leave out what their pages show: as they are, they would make the copy twice as large.
 """
 
+import gzip
 import hashlib
+import json
 import re
 import sys
+from pathlib import Path
 
 from transnormer_lib import sums
 from transnormer_lib.files import write_bytes
@@ -21,7 +24,8 @@ _PRESET = "quick"
 _DATA = ("claims.json", "theses.json", "records/*.json")
 _STYLE = re.compile(r"<style[^>]*>(.*?)</style>", re.DOTALL)
 _TO_OVERVIEW = re.compile(r'<a href="\.\./index\.html">(.*?)</a>')  # which is not committed
-_TO_NOTEBOOK = re.compile(r'<a href="\w+\.ipynb"(?: download)?>(.*?)</a>')
+_TO_NOTEBOOK = re.compile(r'<a href="(\w+\.ipynb)"(?: download)?>(.*?)</a>')
+_CARRIED = re.compile(r' (?:src|href|data-values)="(?:data:|\{)[^"]*"')  # figures, their values, what a page moves
 
 
 def copies(project: Project, preset: str = _PRESET) -> dict[str, bytes]:
@@ -46,7 +50,8 @@ def copies(project: Project, preset: str = _PRESET) -> dict[str, bytes]:
 
     for path in sorted(folder.glob("*.html")):
         html = _TO_OVERVIEW.sub(r"\1", _STYLE.sub(shared, path.read_text(encoding="utf-8")))
-        found[path.name] = _TO_NOTEBOOK.sub(r"\1: <code>make report</code>", html).encode()
+        found[path.name] = _TO_NOTEBOOK.sub(_to_slim, html).encode()
+    found |= {f"{notebook}.ipynb.gz": slim(folder / f"{notebook}.ipynb") for notebook in project.notebooks}
     found |= {name: f"{style}\n".encode() for style, name in styles.items()}
     digests = sorted((name, hashlib.sha256(content).hexdigest()) for name, content in found.items())
     found[sums.FILE] = sums.lines((digest, name) for name, digest in digests).encode()
@@ -54,6 +59,21 @@ def copies(project: Project, preset: str = _PRESET) -> dict[str, bytes]:
     if size > LARGEST:
         raise UserMistake(f"reports/{FOLDER}: {size:,} bytes, must be at most {LARGEST:,} to be committed")
     return found
+
+
+def slim(path: Path) -> bytes:
+    """An executed notebook without figures, their values and styles, compressed; equal notebooks give equal bytes."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    for output in (output for cell in notebook["cells"] for output in cell.get("outputs", ())):
+        if "text/html" in output.get("data", {}):
+            output["data"]["text/html"] = _CARRIED.sub("", _STYLE.sub("", "".join(output["data"]["text/html"])))
+    text = json.dumps(notebook, separators=(",", ":"), ensure_ascii=False)
+    return gzip.compress(text.encode(), mtime=0)
+
+
+def _to_slim(link: re.Match[str]) -> str:
+    name, text = link.groups()
+    return f'<a href="{name}.gz" download>{text}{".gz" if text == name else ", without figures"}</a>'
 
 
 def publish(project: Project, preset: str = _PRESET) -> dict[str, bytes]:
