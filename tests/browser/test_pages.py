@@ -1,12 +1,19 @@
-"""Every page of the quick report in a real browser: phone to desktop, light and dark, on screen and on paper."""
+"""Every page of the quick and of the committed report in a real browser: phone to desktop, light and dark, on paper."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from browser_factory import CHECKOUT, REPORT, Open
+from browser_factory import CHECKOUT, REPORT, Open, Visit
+from report_factory import CLAIMS, make_report
+
+from transnormer_lib.project import Project
+from transnormer_lib.report import publish
+from transnormer_lib.report.compare import compare
+from transnormer_lib.report.index import build_overview, build_report
 
 pytestmark = pytest.mark.browser
 
@@ -15,8 +22,9 @@ WIDTHS = (390, 820, 1440)
 TALLEST = 12_000  # pixels of a page on a desktop before anything is unfolded
 ON_PAPER = {"width": 718, "height": 1047}  # A4 in CSS pixels, inside margins of a centimetre
 SHEETS = 12  # of a page on paper, as it opens
-# Contrast is what axe takes longest for. The pages of notebooks have their colours, and what folds, from one style
-# sheet: some stand for all where a page is looked at folded, or in light. Every rule is tried on all pages.
+PUBLISHED = REPORT.parent / publish.FOLDER
+# Every rule is tried on all pages, on a phone in light and on a desktop in dark. What folds is alike on the pages of
+# notebooks, so that some stand for all where a page is looked at folded; and a tablet has the colours of a phone.
 STAND_FOR_ALL = ("03", "11", "index", "ledger")
 WITHOUT_CONTRAST = {"rules": {"color-contrast": {"enabled": False}}}
 
@@ -71,12 +79,50 @@ def test_axe_finds_no_violation(path: Path, width: int, scheme: str, visit: Open
     from axe_playwright_python.sync_playwright import Axe
 
     page = visit(path, width, scheme).page
-    stands = width != 820 and path.stem.startswith(STAND_FOR_ALL)  # a tablet has the colours of a phone
-    for fold in ("folded", "unfolded") if stands else ("unfolded",):
+    for fold in ("folded", "unfolded") if width != 820 and path.stem.startswith(STAND_FOR_ALL) else ("unfolded",):
         if fold == "unfolded":
             page.evaluate(UNFOLD)
-        found = Axe().run(page, options=None if stands or scheme == "dark" else WITHOUT_CONTRAST).response["violations"]
+        found = Axe().run(page, options=WITHOUT_CONTRAST if width == 820 else None).response["violations"]
         assert [(fold, one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the two pages that are beside the presets' folders, each with all that it can show."""
+    root = tmp_path_factory.mktemp("beside")
+    make_report(root)
+    build_report(root, "quick", CLAIMS)
+    build_overview(root, "preset='fast': unknown")
+    quick = root / "reports" / "quick" / "claims.json"
+    other = [entry | {"verdict": "refuted", "measured": None} for entry in json.loads(quick.read_text())]
+    (root / "other.json").write_text(json.dumps(other[1:]))
+    compare(Project(root), ["quick", str(root / "other.json")])
+    return root / "reports"
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1440, "dark")], ids=["phone", "desktop-dark"])
+@pytest.mark.parametrize("name", ["index", "compare"])
+def test_a_page_beside_the_presets_is_sound(name: str, width: int, scheme: str, beside: Path, visit: Open) -> None:
+    sound(visit(beside / f"{name}.html", width, scheme))
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in PUBLISHED.glob("*.html")))
+def test_a_committed_page_is_sound_with_the_styles_beside_it(name: str, visit: Open) -> None:
+    found = visit(PUBLISHED / f"{name}.html", 390)
+    assert found.page.evaluate("[...document.styleSheets].filter((one) => one.href?.endsWith('.css')).length") > 0
+    sound(found)
+
+
+def sound(found: Visit) -> None:
+    """Assert that all of a page fits its window, keeps to itself and breaks no rule of axe."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found.page.evaluate(UNFOLD)
+    assert found.page.evaluate(SIDEWAYS) <= 0
+    # Without axe's own request for the style sheets, which the page's policy forbids.
+    violations = Axe().run(found.page, options={"preload": False}).response["violations"]
+    assert [(one["id"], one["nodes"][0]["html"][:200]) for one in violations] == []
+    found.check()
 
 
 def test_a_page_is_not_too_long_before_anything_is_unfolded(path: Path, visit: Open) -> None:
