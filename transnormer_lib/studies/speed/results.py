@@ -153,10 +153,9 @@ def ratio_table(results: Results, row: str, part: Part) -> list[dict[str, Any]]:
     name, names = published_name(results, row), [published_name(results, other) for other in others]
     for n in (n for n in LENGTHS if n in results.lengths()):
         ours = [times_faster(results, row, other, n, part) for other in others]
-        write = _like(ours)
         for line, other, named, times in zip(lines, others, names, ours, strict=True):
             theirs = published.ratio(name, named, n, part) if name and named else None
-            line[f"{n // 1024}K"] = spread(times, write) if times else mark(results.cell(other, n, part))
+            line[f"{n // 1024}K"] = spread(times, "{:,.2f}".format) if times else mark(results.cell(other, n, part))
             line[f"{n // 1024}K, published"] = None if theirs is None else round(theirs, 2)
     return lines
 
