@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.ledger import kept
 from transnormer_lib.ledger.kept import Kept
+from transnormer_lib.ledger.values import shown
 from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.progress import say
 
@@ -123,5 +124,5 @@ def told(difference: float | None, tolerance: float) -> str:
         return "differs: it ended in another way, or neither measured anything"
     if difference == 0.0:
         return "the same bit for bit"
-    words = f"at most {difference:.2g} away, as a share"
+    words = f"at most {shown(difference, 2)} away, as a share"
     return words if difference <= tolerance else f"differs: {words}"
