@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 from chaos_trials import Tried, trials
 from command_deaths import Command, Undisturbed, half_written, make_project, results
+from filelock import FileLock
 from project_factory import STUDY
+
+from transnormer_lib import cli
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 TRAIN = ("train", "--only", "03", "--jobs", "2")
@@ -31,6 +34,17 @@ def test_the_next_training_ends_as_if_nothing_had_been(
 ) -> None:
     for _ in undisturbed.survives(victim, name, trials(1, CASES[victim, name]), tmp_path):
         tried(f"transnormer train: {name} of {victim}")
+
+
+def test_a_report_is_refused_while_another_of_its_preset_holds_the_lock(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], tried: Tried
+) -> None:
+    project = make_project(tmp_path)
+    with FileLock(project.report_dir("quick") / ".lock"):
+        assert cli.main(["report", "--root", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "transnormer: preset='quick': another report of it is running\n"
+    assert not list(project.report_dir("quick").glob("*.ipynb"))
+    tried("two reports of one preset at once")
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from transnormer_lib.attention import AttentionBlock, build, names
 
 FORMS = [(name, causal) for name in names() for causal in ((False, True) if name in CAUSAL else (False,))]
 FORM_IDS = [f"{name}-{'causal' if causal else 'bidirectional'}" for name, causal in FORMS]
+COMPILED = ("norm", True, "chunked")  # the one that ``make test`` compiles; the others are slow
 each_form = pytest.mark.parametrize(("name", "causal"), FORMS, ids=FORM_IDS)
 
 Form = Callable[..., Tensor]  # o of q, k, v, or y of x; what stands on padding is zero
@@ -203,9 +204,14 @@ def test_autocast_around_and_in_a_mechanism_changes_no_result_of_half_precision(
     tried("autocast around forward and backward", count)
 
 
-@pytest.mark.slow
-@each_form
-@pytest.mark.parametrize("impl", ["chunked", "reference"])
+@pytest.mark.parametrize(
+    ("name", "causal", "impl"),
+    [
+        pytest.param(*form, impl, id=f"{impl}-{name}", marks=() if (*form, impl) == COMPILED else pytest.mark.slow)
+        for form, name in zip(FORMS, FORM_IDS, strict=True)
+        for impl in ("chunked", "reference")
+    ],
+)
 def test_a_compiled_mechanism_computes_what_it_computes(name: str, causal: bool, impl: str, tried: Tried) -> None:
     torch._dynamo.reset()
     mechanism = make(name, 0, torch.float32, causal=causal, impl=impl)

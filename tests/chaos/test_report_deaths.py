@@ -1,10 +1,12 @@
 """A report of which any process dies at any point leaves nothing running; the next one ends as if nothing had been."""
 
+import random
 from pathlib import Path
 
+import project_factory
 import pytest
 from chaos_trials import FULL, Tried, trials
-from command_deaths import Undisturbed
+from command_deaths import Command, Undisturbed, strike
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 # The trials of ``make chaos``; the others try one of each.
@@ -33,3 +35,21 @@ def test_the_next_report_ends_as_if_nothing_had_been(
 ) -> None:
     for _ in undisturbed.survives(victim, name, trials(1, CASES[victim, name]), tmp_path):
         tried(f"report: {name} of {victim}")
+
+
+def test_a_small_report_is_whole_after_one_death_upon_another(tmp_path: Path, tried: Tried) -> None:
+    """The same of a notebook that trains nothing, which takes seconds."""
+    project = project_factory.make_project(tmp_path, {"01_a": ["import time\ntime.sleep(1.0)"]})
+    small, draw = ("report", "--cores", "1"), random.Random(0)
+    deaths = [("kernel", "SIGKILL"), ("guard", "SIGKILL"), ("snakemake", "SIGKILL")]
+    for victim, name in [*deaths, ("transnormer", "SIGTERM"), ("transnormer", "SIGINT")]:
+        command = Command(project, small)
+        command.begin()
+        strike(command, victim, name, draw, 2.0)
+        _, error = command.end()
+        assert command.left_behind() == []
+        assert "Traceback" not in error, error
+        tried(f"report: {name} of {victim}")
+    again = Command(project, small)
+    assert again.run() == (0, "")
+    assert again.left_behind() == []

@@ -122,6 +122,14 @@ def test_the_bill_of_materials_lists_what_is_installed_with_versions(tmp_path: P
     tried("bill of materials", len(listed))
 
 
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int]]:
     """A JupyterLab with the options of ``make lab`` and no configuration: its port and its process."""
@@ -140,13 +148,13 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, 
         wait_until(lambda: address.search(log.read_text()) is not None or server.poll() is not None)
         found = address.search(log.read_text())
         assert found is not None, log.read_text()
+        wait_until(lambda: _answers(int(found[1])))  # it names its address before it listens
         yield int(found[1]), server.pid
     finally:
         server.terminate()
         server.wait(30)
 
 
-@pytest.mark.slow
 def test_lab_listens_on_this_machine_alone_and_asks_for_a_token(lab: tuple[int, int], tried: Tried) -> None:
     port, _ = lab
     for path in ("api/contents", "api/kernels", "api/sessions", "api/terminals"):
