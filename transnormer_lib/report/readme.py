@@ -94,7 +94,7 @@ def costs(planned: Mapping[str, Sequence[PlannedRun]], device: Device) -> str:
     for preset, runs in planned.items():
         own = [run for run in runs if run.shared_with is None]
         flops = sum(run.flops for run in own)
-        sizes = f"{len(own):,} | {max(run.parameters for run in own):,} | {shown(flops, 2)}"
+        sizes = f"{len(own):,} | {max(run.parameters for run in own):,} | {shown(float(flops), 2)}"
         lines.append(f"| `{preset}` | {sizes} | {shown(hours(flops, device), 3)} |")
     rate = f"{UTILISATION:.0%} of {device.rate / 1e9:,.0f} GFLOP/s, a rate measured on {device.name}"
     note = f"Operations of training, an upper limit. Hours: at {rate}; wrong by up to a factor of two."
