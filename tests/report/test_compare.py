@@ -72,6 +72,24 @@ def test_a_file_at_a_commit_is_a_side_as_well(project: Project) -> None:
     assert found.verdicts == ("survives", "refuted")
 
 
+def test_a_commit_alone_is_the_report_that_was_committed_there(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, claims = "reports/published/claims.json", ledger(project)
+    commit(project.root, {path: json.dumps(claims)})
+    turned = [one | {"verdict": "refuted"} if one["id"] == "bound-holds" else one for one in claims]
+    commit(project.root, {path: json.dumps(turned)}, day=21)
+    assert cli.main(["report", "--root", str(project.root), "--compare", "HEAD~1", "HEAD"]) == 0
+    assert "1 verdicts differ, 0 measurements besides" in capsys.readouterr().out
+    assert read(project, "HEAD") == read(project, f"HEAD:{path}")
+
+
+def test_a_commit_without_a_committed_report_is_refused_with_what_it_lacks(project: Project) -> None:
+    commit(project.root, {})
+    with pytest.raises(UserMistake, match=r"compare='HEAD': must be .* a COMMIT that has reports/published/claims"):
+        read(project, "HEAD")
+
+
 def entry(measured: Any) -> dict[str, Any]:
     return {"verdict": "reproduced", "measured": measured}
 
@@ -94,7 +112,7 @@ def test_numbers_change_by_an_amount_and_a_share(before: Any, after: Any, by: st
 
 
 @pytest.mark.parametrize(
-    "side", ["no-such", "HEAD:no-such.json", "--output=x:y", "README", "x" * 300], ids=lambda side: side[:20]
+    "side", ["", "no-such", "HEAD:no-such.json", "--output=x:y", "README", "x" * 300], ids=lambda side: side[:20]
 )
 def test_a_side_that_is_none_is_refused_with_what_it_may_be(project: Project, side: str) -> None:
     with pytest.raises(UserMistake, match=r"compare=.*: must be a preset .*quick"):

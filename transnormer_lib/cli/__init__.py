@@ -189,7 +189,8 @@ def _parser() -> argparse.ArgumentParser:
         "--compare",
         nargs=2,
         metavar=("A", "B"),
-        help="run nothing; show what differs between two presets, claims.json or kept files, or such at COMMIT:PATH",
+        help="run nothing; show what differs between two presets, claims.json or kept files, such at COMMIT:PATH, "
+        "or the reports committed at two COMMITs",
     )
     report.set_defaults(run=_report)
 

@@ -1,6 +1,7 @@
 """Two sets of judged claims side by side: ``transnormer report --compare A B``.
 
-A side is a preset that has a report, a ``claims.json`` or kept file, or such a file at a commit, ``COMMIT:PATH``.
+A side is a preset that has a report, a ``claims.json`` or kept file, such a file at a commit, ``COMMIT:PATH``, or a
+``COMMIT``, which stands for its committed report.
 """
 
 import subprocess
@@ -17,6 +18,7 @@ from transnormer_lib.ledger.judging import write_if_changed
 from transnormer_lib.ledger.values import shown
 from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.pages import content_digest, html_page, outside_resources
+from transnormer_lib.report.publish import FOLDER
 from transnormer_lib.show.formulas import MathError, text_with_math
 
 _TEXTS = ("id", "locus", "statement", "verdict")
@@ -92,14 +94,16 @@ def _text(project: Project, side: str) -> str:
     with suppress(OSError):  # a name too long for a file, for example
         if Path(side).is_file():
             return Path(side).read_text(encoding="utf-8", errors="replace")
-    commit, colon, path = side.partition(":")
-    if colon and not commit.startswith("-"):
-        command = ["git", "-C", str(project.root), "show", f"{commit}:{path}"]
+    committed = (project.report_dir(FOLDER) / "claims.json").relative_to(project.root).as_posix()
+    if side and not side.startswith("-"):
+        place = side if ":" in side else f"{side}:./{committed}"
+        command = ["git", "-C", str(project.root), "show", place]
         done = subprocess.run(command, capture_output=True, check=False)
         if done.returncode == 0:
             return done.stdout.decode(errors="replace")
     raise UserMistake(
-        f"compare={side!r}: must be a preset ({', '.join(project.presets)}), a claims.json, a kept file, or COMMIT:PATH"
+        f"compare={side!r}: must be a preset ({', '.join(project.presets)}), a claims.json, a kept file, COMMIT:PATH, "
+        f"or a COMMIT that has {committed}"
     )
 
 
