@@ -12,11 +12,23 @@ import pytest
 import yaml
 from markupsafe import escape
 from page_checks import Page, check_page
-from report_factory import ABSENT, CLAIMS, HOSTILE, MEASURED, TABLE, THEORY, claim, fail, make_report, write_record
+from report_factory import (
+    ABSENT,
+    CLAIMS,
+    HOSTILE,
+    MEASURED,
+    TABLE,
+    THEORY,
+    claim,
+    fail,
+    make_report,
+    record_json,
+    write_record,
+)
 
 from transnormer_lib.ledger.measurements import Measurements
 from transnormer_lib.report.index import Summary, build_report
-from transnormer_lib.report.pages import outside_resources
+from transnormer_lib.report.pages import outside_resources, provenance_facts
 from transnormer_lib.show.claims import bundle
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -163,6 +175,23 @@ def test_the_page_ends_with_all_of_its_provenance_and_the_command_that_makes_it_
         "512 MB", "A processor, 2 cores", "steps", "300", "sha256:00ff", "2.13.0", record["digest"],
     ):  # fmt: skip
         assert part in text[text.rindex("How this page was made") :], part
+
+
+@pytest.mark.parametrize(
+    ("training", "told"),
+    [({"242.25": 242.25}, "12 s, beside 242 s of training"), ({}, "12 s"), (None, "12 s")],
+    ids=["trained", "trains-nothing", "not-recorded"],
+)
+def test_the_page_begins_and_ends_with_the_time_of_the_notebook_and_of_its_training(
+    training: Any, told: str, tmp_path: Path
+) -> None:
+    report_dir = make_report(tmp_path)
+    recorded = record_json(THEORY)["provenance"] | ({} if training is None else {"training": training})
+    write_record(report_dir, THEORY, provenance=recorded)
+    build(tmp_path)
+    assert f"preset quick, {told}, A processor, 2 cores" in Page(page_of(tmp_path)).text
+    facts = provenance_facts({"provenance": recorded})
+    assert dict(facts)["took"] == told
 
 
 def test_the_page_adapts_to_dark_mode_phones_and_print(built: Path) -> None:

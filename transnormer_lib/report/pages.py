@@ -193,7 +193,7 @@ def provenance_facts(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts = [
         ("commit", commit_text(found)),
         ("started", date_text(found.get("started"))),
-        ("took", None if found.get("wall_seconds") is None else f"{found['wall_seconds']:.0f} s"),
+        ("took", took_text(found)),
         ("peak memory", size_text(found.get("peak_memory_bytes"))),
         ("python", found.get("python") or (found.get("versions") or {}).get("python")),
         ("device", found.get("device")),
@@ -202,6 +202,14 @@ def provenance_facts(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("digest", str(record["digest"])[:16] if record.get("digest") else None),
     ]
     return [(name, str(value)) for name, value in facts if value not in (None, "")]
+
+
+def took_text(provenance: Mapping[str, Any]) -> str | None:
+    """How long a notebook ran, and how long its runs were trained, which came before."""
+    if provenance.get("wall_seconds") is None:
+        return None
+    trained = sum((provenance.get("training") or {}).values())
+    return f"{provenance['wall_seconds']:.0f} s" + (f", beside {trained:.0f} s of training" if trained else "")
 
 
 def commit_text(provenance: Mapping[str, Any]) -> str | None:
