@@ -13,7 +13,7 @@ PUBLIC = ("transnormer_lib.attention", "transnormer_lib.models", "transnormer_li
 WITH_EXAMPLES = (
     "transnormer_lib.attention.registry",
     "transnormer_lib.models.generation",
-    "transnormer_lib.report.progress",
+    "transnormer_lib.progress",
 )
 
 

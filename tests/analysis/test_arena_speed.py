@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from transnormer_lib.analysis import arena_speed
-from transnormer_lib.analysis.arena_speed import PARTS, Part, Schedule, Work, measure_all, step, turns
+from transnormer_lib.analysis.arena_speed import PARTS, Cell, Part, Schedule, Work, measure_all, step
 from transnormer_lib.analysis.forked_steps import Limits, Round, Step
 from transnormer_lib.analysis.tensor_memory import held_bytes, peak_bytes
 from transnormer_lib.models.classifier import Classifier, count_classifier_parameters, with_head
 from transnormer_lib.models.config import ClassifierHead, ModelConfig
+from transnormer_lib.progress import tracked
 from transnormer_lib.training.config import OptimizerConfig
 
 OPTIMIZER = OptimizerConfig(learning_rate=1e-2, clip_value=1.0)
@@ -40,9 +41,13 @@ class Machine:
         return Round(missing=why, reason=f"no {why}") if why else Round(self.now, 7 if memory else None)
 
 
+def cells_of(*arguments: Any, **options: Any) -> list[Cell]:
+    return [cell for group in arena_speed.turns(*arguments, **options) for cell in group]
+
+
 def test_every_row_has_a_turn_in_every_round_and_the_first_turn_moves_on() -> None:
     machine = Machine()
-    cells = turns({8: ["a", "b", "c"]}, EVER, machine)
+    cells = cells_of({8: ["a", "b", "c"]}, EVER, machine)
     inference = [row for row, _, part in machine.asked if part == "inference"]
     assert inference == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
     assert {(cell.row, len(cell.seconds), cell.peak_bytes) for cell in cells} == {(r, 3, 7) for r in "abc"}
@@ -50,12 +55,12 @@ def test_every_row_has_a_turn_in_every_round_and_the_first_turn_moves_on() -> No
 
 def test_memory_is_measured_in_the_first_round_alone() -> None:
     asked: list[bool] = []
-    turns({8: ["a", "b"]}, EVER, lambda row, n, part, memory: asked.append(memory) or Round(1.0))
+    cells_of({8: ["a", "b"]}, EVER, lambda row, n, part, memory: asked.append(memory) or Round(1.0))
     assert asked == [True, True, False, False, False, False] * 2
 
 
 def test_values_of_one_round_have_the_same_position_in_every_row() -> None:
-    cells = [cell for cell in turns({8: ["a", "b"]}, EVER, Machine()) if cell.part == "inference"]
+    cells = [cell for cell in cells_of({8: ["a", "b"]}, EVER, Machine()) if cell.part == "inference"]
     by_round = list(zip(*(cell.seconds for cell in cells), strict=True))
     assert [sorted(values) for values in by_round] == [[1, 2], [3, 4], [5, 6]]
 
@@ -63,7 +68,7 @@ def test_values_of_one_round_have_the_same_position_in_every_row() -> None:
 @pytest.mark.parametrize("why", ["memory", "time"])
 def test_a_row_that_misses_is_not_tried_at_longer_lengths_and_the_others_go_on(why: str) -> None:
     machine = Machine({("b", 16, "training"): why})
-    cells = {(cell.row, cell.length, cell.part): cell for cell in turns(ROWS, EVER, machine)}
+    cells = {(cell.row, cell.length, cell.part): cell for cell in cells_of(ROWS, EVER, machine)}
     assert ("b", 32, "training") not in machine.asked
     assert machine.asked.count(("b", 16, "training")) == 1
     assert cells["b", 16, "training"].missing == cells["b", 32, "training"].missing == why
@@ -75,7 +80,7 @@ def test_a_row_that_misses_is_not_tried_at_longer_lengths_and_the_others_go_on(w
 
 def test_training_is_not_tried_where_inference_misses() -> None:
     machine = Machine({("a", 16, "inference"): "memory"})
-    cells = {(cell.row, cell.length, cell.part): cell for cell in turns(ROWS, EVER, machine)}
+    cells = {(cell.row, cell.length, cell.part): cell for cell in cells_of(ROWS, EVER, machine)}
     assert ("a", 16, "training") not in machine.asked
     assert cells["a", 16, "training"].reason == "not tried: already in inference at 16 tokens no memory"
     assert cells["a", 32, "training"].missing == "memory"
@@ -83,21 +88,21 @@ def test_training_is_not_tried_where_inference_misses() -> None:
 
 def test_a_row_without_a_value_in_one_round_has_none_at_all() -> None:
     found = iter([Round(1.0), Round(missing="memory", reason="then no more")])
-    (cell, _) = turns({8: ["a"]}, EVER, lambda *_: next(found, Round(missing="time")))
+    (cell, _) = cells_of({8: ["a"]}, EVER, lambda *_: next(found, Round(missing="time")))
     assert (cell.seconds, cell.missing) == ((), "memory")
 
 
 def test_a_group_ends_when_its_time_is_up_unless_its_length_is_judged() -> None:
     machine = Machine()
     schedule = Schedule(rounds=5, group_seconds=7.0, judged=(16,))
-    cells = turns(ROWS, schedule, machine, clock=lambda: machine.now)
+    cells = cells_of(ROWS, schedule, machine, clock=lambda: machine.now)
     # A round of three rows takes 3, so a third round would end at 9.
     assert {(cell.length, len(cell.seconds)) for cell in cells} == {(8, 2), (16, 5), (32, 2)}
 
 
 def test_the_first_round_always_runs() -> None:
     machine = Machine(seconds=50.0)
-    cells = turns(ROWS, Schedule(rounds=5, group_seconds=0.0), machine, clock=lambda: machine.now)
+    cells = cells_of(ROWS, Schedule(rounds=5, group_seconds=0.0), machine, clock=lambda: machine.now)
     assert {len(cell.seconds) for cell in cells} == {1}
 
 
@@ -140,11 +145,18 @@ def test_a_step_reads_as_many_sequences_and_tokens_as_it_is_told(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are limited under Linux alone")
-def test_every_model_is_measured_in_its_own_process_under_one_limit() -> None:
+def test_every_model_is_measured_in_its_own_process_under_one_limit_and_every_group_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     models = {("small", 8): tiny(8), ("small", 16): tiny(16), ("large", 8): tiny(8), ("large", 16): tiny(600_000)}
     limits = Limits(repeats=1, round_seconds=1e-3, long_step_seconds=60, step_seconds=60, memory_bytes=30_000_000)
     # A table of 600,000 positions of 8 numbers takes 19 MB; AdamW's state and the gradient take three times as much.
+    lines: list[str] = []
+    monkeypatch.setattr(
+        arena_speed, "tracked", lambda groups, unit, weights: tracked(groups, unit, weights, lines.append)
+    )
     found = measure_all(models, Work(1, OPTIMIZER), Schedule(2, group_seconds=60.0), limits)
+    assert [line.partition(",")[0] for line in lines] == [f"group {number} of 4" for number in (1, 2, 3, 4)]
     missing = {(cell.row, cell.length, cell.part): cell.missing for cell in found}
     assert {key: why for key, why in missing.items() if why} == {("large", 16, "training"): "memory"}
     assert {len(cell.seconds) for cell in found if not cell.missing} == {2}

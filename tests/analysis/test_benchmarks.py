@@ -70,7 +70,11 @@ def test_memory_per_token_of_norm_attention_does_not_grow_with_the_length() -> N
 
 @pytest.mark.slow
 def test_a_training_benchmark_measures_every_architecture_and_where_the_time_goes() -> None:
-    result = benchmarks.training([32], rounds=1, tokens=64)
+    told: list[str] = []
+    result = benchmarks.training([32], rounds=1, tokens=64, told=told.append)
+    assert [line.partition(",")[0] for line in told] == [
+        "length 1 of 1", "step of the quick preset 1 of 2", "step of the quick preset 2 of 2"
+    ]  # fmt: skip
     names = ["vanilla", "linear", "transnormer-t1", "transnormer-t2"]
     assert [t.name for t in result.timings] == names
     assert [(share["step"], share["name"]) for share in result.details["quick"]] == [
@@ -122,7 +126,10 @@ def test_the_command_prints_the_table_and_writes_the_same_as_json(
 ) -> None:
     file = tmp_path / "new" / "attention.json"
     assert main(["bench", "attention", "--lengths", "16,32", "--repeats", "1", "--json", str(file)]) == 0
-    values, text = json.loads(file.read_text()), capsys.readouterr().out
+    values, (text, told) = json.loads(file.read_text()), capsys.readouterr()
+    assert [line.partition(", ")[0] for line in told.splitlines()] == [
+        f"bench attention: {what} {number} of 2" for what in ("length", "memory at length") for number in (1, 2)
+    ]
     assert text.startswith(values["title"])
     assert [t["length"] for t in values["timings"]] == [16] * 4 + [32] * 4
     for t in values["timings"]:

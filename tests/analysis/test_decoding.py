@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+from transnormer_lib.analysis import decoding
 from transnormer_lib.analysis.decoding import StepCost, recurrent_difference, state_numbers, step_costs
 from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.language_model import LanguageModel, build_model
+from transnormer_lib.progress import tracked
 
 POSITIONS = [1, 8, 40]
 
@@ -27,6 +29,13 @@ def held(name: str, positions: list[int] = POSITIONS, batch: int = 1) -> list[in
 )
 def test_the_state_of_linear_and_diagonal_attention_is_constant(name: str) -> None:
     assert len(set(held(name))) == 1
+
+
+def test_measuring_says_which_position_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(decoding, "tracked", lambda items, unit: tracked(items, unit, told=lines.append))
+    held("linear")
+    assert [line.partition(",")[0] for line in lines] == [f"position {number} of 3" for number in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("name", ["vanilla", "vanilla-linear"])

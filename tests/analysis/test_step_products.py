@@ -46,7 +46,9 @@ def test_the_products_of_a_cache_grow_with_the_position() -> None:
 
 def test_every_model_and_batch_has_a_ratio_per_round() -> None:
     models = {name: decoder(name) for name in ("linear", "vanilla")}
-    rows = step_ratios(models, [1, 2], position=4, rounds=2)
+    told: list[str] = []
+    rows = step_ratios(models, [1, 2], position=4, rounds=2, told=told.append)
+    assert [line.partition(",")[0] for line in told] == [f"model and batch {number} of 4" for number in (1, 2, 3, 4)]
     assert [(row.model, row.batch) for row in rows] == [(name, batch) for name in models for batch in (1, 2)]
     assert all(len(row.products) == len(row.prepared) == len(row.plain) == 2 for row in rows)
 

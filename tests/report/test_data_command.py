@@ -11,6 +11,7 @@ from transnormer_lib.cli import main
 from transnormer_lib.data import hub, wikitext
 from transnormer_lib.data.tasks import task_names
 from transnormer_lib.project import find_project
+from transnormer_lib.report import data
 from transnormer_lib.report.data import needs
 
 SST2 = "nyu-mll/glue/sst2"
@@ -185,6 +186,19 @@ def test_what_cannot_be_fetched_is_told_and_fails(root: Path, capsys: pytest.Cap
     assert main(["data", "fetch", "--preset", "quick", "--root", str(root)]) == 0
     assert main(["data", "fetch", "--preset", "paper", "--root", str(root)]) == 1
     assert "HF_HUB_OFFLINE forbids fetching it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["fetch", "check"])
+def test_an_interrupted_fetch_says_how_to_go_on(
+    what: str, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(data, what, interrupted)
+    assert main(["data", what, "--root", str(root)]) == 130
+    goes_on = "; what is finished is kept, and the same command goes on from there" if what == "fetch" else ""
+    assert capsys.readouterr().err == f"data: interrupted{goes_on}\n"
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,9 @@ def test_every_run_is_made_once_the_one_they_start_from_first(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert sweep(project, "quick", [STUDY], cores=2) == 0, (project.report_dir("quick") / "sweep.log").read_text()
+    told = capsys.readouterr().out.splitlines()
+    assert told[1] == "sweep: what the runs print goes to reports/quick/sweep.log"
+    assert told[-1] == "sweep: 3 of 3 runs made"
     assert _stored(project) == ["base", "causal-vanilla-seed0", "tuned"]
     plan = json.loads((project.report_dir("quick") / ".sweep" / "plan.json").read_text())
     after = {
@@ -67,13 +70,33 @@ def test_what_a_job_is_told_fits_the_cluster_and_the_processes(
     seen: list[Any] = []
     monkeypatch.setattr(sweeping, "snakemake", lambda *arguments: seen.append(arguments) or 0)
     assert sweep(project, "quick", [STUDY], "tuned", 3, 2, ["--executor", "slurm"]) == 0
-    [(_, plan_file, target, cores, extra, _)] = seen
+    [(_, plan_file, target, cores, extra, _, _)] = seen
     assert (target, cores, extra) == ("sweep", 3, ["--executor", "slurm"])
     plan = json.loads(plan_file.read_text())
     assert plan["launcher"].endswith("torch.distributed.run --standalone --nproc-per-node 2")
     assert plan["processes"] == 2  # cores that Snakemake keeps for each run
     assert len(plan["runs"]) == 2  # and the one it starts from
     assert plan["store"] == str((project.root / "runs").resolve())
+
+
+def test_runs_made_and_time_left_are_told_when_they_change(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def trains(_project: Any, plan_file: Path, *others: Any) -> int:
+        meanwhile, plan = others[-1], json.loads(plan_file.read_text())
+        stamps = project.root / plan["stamps"]
+        stamps.mkdir()
+        for name in plan["runs"]:
+            (stamps / f"{name}.run").touch()
+            meanwhile()
+            meanwhile()
+        return 0
+
+    monkeypatch.setattr(sweeping, "snakemake", trains)
+    assert sweep(project, "quick", [STUDY]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert [line.partition(",")[0] for line in told[2:]] == [f"sweep: {made} of 3 runs made" for made in (1, 2, 3)]
+    assert [line.endswith(" s left") for line in told[2:]] == [True, True, False]
 
 
 def test_a_pattern_that_no_run_matches_is_a_mistake(project: Project) -> None:

@@ -18,6 +18,7 @@ from training_cases import RUN_CONDITIONS, classifier, config
 from transnormer_lib.training import __main__ as command
 from transnormer_lib.training import trainer
 from transnormer_lib.training.config import RunConfig
+from transnormer_lib.training.identity import run_id
 from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.trainer import train
 
@@ -37,7 +38,22 @@ def test_a_yaml_is_trained_once_and_then_found(
     assert run is not None
     monkeypatch.setattr(trainer, "train", lambda *_: pytest.fail("trained again"))
     assert command.main(arguments) == 0
-    assert capsys.readouterr().err.count(str(run.path)) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert [str(run.path) in line for line in told] == [True] * 3  # only the first time says where it will be
+
+
+def test_where_the_run_will_be_is_told_when_its_training_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_config: RunConfig, progress: Any, *_: Any) -> None:
+        progress(1, 4.0)
+        progress(2, 4.0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trainer, "train", interrupted)
+    assert command.main([str(_write(tmp_path / "run.yaml", config())), "--store", str(tmp_path / "runs")]) == 130
+    told, _ = capsys.readouterr().err.splitlines()
+    assert told == f"run {config().name}: it will be in {tmp_path / 'runs' / run_id(config())}"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
@@ -24,6 +24,7 @@ from transnormer_lib.analysis import forked_steps
 from transnormer_lib.analysis.forked_steps import Limits, Missing, Round, Step, measure, out_of_memory, timed
 from transnormer_lib.checks import check_choice, check_count, check_not_negative
 from transnormer_lib.models.classifier import ClassifierConfig, build_classifier
+from transnormer_lib.progress import tracked
 from transnormer_lib.training.config import OptimizerConfig
 from transnormer_lib.training.optimisation import build_optimizer, clip
 
@@ -87,14 +88,14 @@ def turns(
     schedule: Schedule,
     one_round: Callable[[str, int, Part, bool], Round],
     clock: Callable[[], float] = time.perf_counter,
-) -> list[Cell]:
-    """Every row at every length in both parts, shortest length first; ``rows`` maps a length to its rows.
+) -> Iterator[list[Cell]]:
+    """Every row at every length in both parts, group by group, shortest length first; ``rows`` maps a length to its
+    rows.
 
     ``one_round`` takes row, length, part and whether to measure memory, which is asked for in the first round alone.
     The first turn moves on by one row with every round. A row that misses at a length is not tried at longer lengths in
     that part. A row that misses in inference is not tried in training either, which needs more of everything.
     """
-    cells: list[Cell] = []
     lost: dict[tuple[str, Part], Cell] = {}
     for length in sorted(rows):
         for part in PARTS:
@@ -102,12 +103,14 @@ def turns(
             missed = {row: next((lost[row, p] for p in needed if (row, p) in lost), None) for row in rows[length]}
             tried = [row for row, earlier in missed.items() if earlier is None]
             found = _group(tried, length, part, schedule, one_round, clock)
-            for row, earlier in missed.items():
-                cell = found[row] if earlier is None else _not_tried(row, length, part, earlier)
-                cells.append(cell)
+            cells = [
+                found[row] if earlier is None else _not_tried(row, length, part, earlier)
+                for row, earlier in missed.items()
+            ]
+            for cell in cells:
                 if cell.missing:
-                    lost.setdefault((row, part), cell)
-    return cells
+                    lost.setdefault((cell.row, part), cell)
+            yield cells
 
 
 def _not_tried(row: str, length: int, part: Part, earlier: Cell) -> Cell:
@@ -217,12 +220,16 @@ def measure_all(
     - Elsewhere memory is neither measured nor limited.
     """
     if _in_processes(work.device):
-        return _in_bench_process(models, work, schedule, limits)
-    if work.device == "cpu":
+        groups = _in_bench_process(models, work, schedule, limits)
+    elif work.device == "cpu":
         unlimited = replace(limits, memory_bytes=0)
-        return _all_turns(models, work, schedule, lambda make, memory: _here(make, unlimited))
-    _warm_up(models, work, limits)
-    return _all_turns(models, work, schedule, lambda make, memory: _on_gpu(make, limits))
+        groups = _all_turns(models, work, schedule, lambda make, memory: _here(make, unlimited))
+    else:
+        _warm_up(models, work, limits)
+        groups = _all_turns(models, work, schedule, lambda make, memory: _on_gpu(make, limits))
+    lengths = sorted({length for _, length in models})
+    weights = [length for length in lengths for _ in PARTS]
+    return [cell for group in tracked(groups, "group", weights) for cell in group]
 
 
 def _warm_up(models: Mapping[tuple[str, int], ClassifierConfig], work: Work, limits: Limits) -> None:
@@ -248,24 +255,25 @@ def _all_turns(
     work: Work,
     schedule: Schedule,
     one: Callable[[Callable[[], Step], bool], Round],
-) -> list[Cell]:
+) -> Iterator[list[Cell]]:
     rows: dict[int, list[str]] = {}
     for row, length in models:
         rows.setdefault(length, []).append(row)
     return turns(rows, schedule, lambda row, n, part, memory: one(lambda: step(models[row, n], n, part, work), memory))
 
 
-def _in_bench_process(*arguments: Any) -> list[Cell]:
+def _in_bench_process(*arguments: Any) -> Iterator[list[Cell]]:
     # A notebook's process has threads and sockets, which do not survive a fork, so a fresh process does the forking.
     with forked_steps.piped_process("spawn", _bench, *arguments) as (pipe, process):
-        try:
-            outcome = pipe.recv()
-        except EOFError:
-            process.join()
-            raise RuntimeError(f"the measuring process ended with status {process.exitcode}") from None
-    if isinstance(outcome, str):
-        raise RuntimeError(outcome)
-    return list(outcome)
+        while True:
+            try:
+                outcome = pipe.recv()
+            except EOFError:
+                process.join()
+                raise RuntimeError(f"the measuring process ended with status {process.exitcode}") from None
+            if isinstance(outcome, str):
+                raise RuntimeError(outcome)
+            yield outcome
 
 
 def _bench(pipe: Connection, models: Any, work: Work, schedule: Schedule, limits: Limits) -> None:
@@ -285,7 +293,8 @@ def _bench(pipe: Connection, models: Any, work: Work, schedule: Schedule, limits
                 raise RuntimeError("the process that asked for the measurement has ended")
             return measure(make, limits, memory)
 
-        pipe.send(_all_turns(models, work, schedule, one))
+        for group in _all_turns(models, work, schedule, one):
+            pipe.send(group)
     except BaseException:
         pipe.send(traceback.format_exc())
 

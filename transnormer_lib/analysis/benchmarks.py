@@ -29,6 +29,7 @@ from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.config import Kind
 from transnormer_lib.models.flops import PREDICTED_SHARE
 from transnormer_lib.models.language_model import build_model
+from transnormer_lib.progress import Told, tracked
 from transnormer_lib.training.config import OptimizerConfig
 from transnormer_lib.training.optimisation import build_optimizer, clip, gradient_norms, gradients_of
 
@@ -113,15 +114,16 @@ def _timings(steps: Mapping[str, Callable[[], object]], reference: str, length: 
     ]
 
 
-def attention(lengths: Sequence[int] | None = None, rounds: int = 5) -> Benchmark:
+def attention(lengths: Sequence[int] | None = None, rounds: int = 5, *, told: Told | None = None) -> Benchmark:
     """Forward and backward pass of causal attention, 8 heads of 64, float32, one sequence: against PyTorch's fused one.
 
     The best peer is timed too where it is installed: linear-attention-transformer's causal form, which is approximate,
     since it leaves out the tokens of a query's own chunk.
 
     Also measures NormAttention's peak memory per token, constant if memory is linear in the length, and the ratios of
-    ``cpu_costs``, at 4,096 tokens or the smallest of ``lengths``.
+    ``cpu_costs``, at 4,096 tokens or the smallest of ``lengths``. ``told`` gets a line of progress for each length.
     """
+    steps_at, memory_at = lengths or ATTENTION_LENGTHS, lengths or MEMORY_LENGTHS
     timings: list[Timing] = []
     modules: dict[str, Callable[..., Tensor]] = {
         name: mechanisms.build(name, {"heads": HEADS, "head_dim": HEAD_DIM, "causal": True})
@@ -131,12 +133,15 @@ def attention(lengths: Sequence[int] | None = None, rounds: int = 5) -> Benchmar
         from linear_attention_transformer.linear_attention_transformer import causal_linear_attn
 
         modules[PEER] = causal_linear_attn
-    for length in lengths or ATTENTION_LENGTHS:
+    for length in tracked(steps_at, "length", steps_at, told):
         able = {name: module for name, module in modules.items() if name != PEER or length % PEER_CHUNK == 0}
         steps = {name: attention_step(module, length) for name, module in able.items()}
         timings += _timings(steps, "softmax", length, rounds)
-    memory = {n: peak_bytes(attention_step(modules["norm"], n)) / n for n in lengths or MEMORY_LENGTHS}
-    costs = cpu_costs.ratios(min(lengths or (4096,)), rounds)
+    memory = {
+        n: peak_bytes(attention_step(modules["norm"], n)) / n
+        for n in tracked(memory_at, "memory at length", memory_at, told)
+    }
+    costs = cpu_costs.ratios(min(lengths or (4096,)), rounds, told)
     per_length = ", ".join(f"{per_token / 1024:.1f} KiB a token at {n:,}" for n, per_token in memory.items())
     notes = [
         *(f"aim at {n:,}: norm {AIMS[n]:g} x" for n in AIMS if n in {t.length for t in timings}),
@@ -149,16 +154,19 @@ def attention(lengths: Sequence[int] | None = None, rounds: int = 5) -> Benchmar
     return Benchmark(title, "softmax", tuple(timings), tuple(notes), details)
 
 
-def training(lengths: Sequence[int] | None = None, rounds: int = 5, tokens: int = _TOKENS_PER_STEP) -> Benchmark:
+def training(
+    lengths: Sequence[int] | None = None, rounds: int = 5, tokens: int = _TOKENS_PER_STEP, *, told: Told | None = None
+) -> Benchmark:
     """One optimiser step of decoders of equal size (4 layers, width 256), ``tokens`` in it at every length.
 
     Per length and architecture: tokens per second, a step's peak memory and the input pipeline's share of its time.
     For the quick preset's steps: that share, the share of matrix products in the operators' time, and of the others.
+    ``told`` gets a line of progress for each length and step.
     """
     timings: list[Timing] = []
     throughput, quick, notes = [], [], []
     names = ("vanilla", "linear", "transnormer-t1", "transnormer-t2")
-    for length in lengths or TRAINING_LENGTHS:
+    for length in tracked(lengths or TRAINING_LENGTHS, "length", told=told):
         size = Size("decoder", 4, dim=256, heads=4, block_size=64, batch=max(tokens // length, 1), length=length)
         steps = {name: _training_step(name, size) for name in names}
         batch_seconds = _batch_seconds(size, rounds)
@@ -173,7 +181,7 @@ def training(lengths: Sequence[int] | None = None, rounds: int = 5, tokens: int 
                 f"{length:,} {t.name}: {per_second:,.0f} tokens/s, {peak / 2**20:,.0f} MiB,"
                 f" input pipeline {share:.2%} of a step"
             )
-    for title, (size, names) in QUICK.items():
+    for title, (size, names) in tracked(QUICK.items(), "step of the quick preset", told=told):
         batch_seconds = _batch_seconds(size, rounds)
         for name in names:
             step = _median_seconds(_training_step(name, size), max(rounds, 3))

@@ -7,6 +7,8 @@ N length, D head_dim.
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ from transnormer_lib.analysis.interleaved import interleaved
 from transnormer_lib.analysis.norm_speed import forward_and_backward
 from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.language_model import build_model
+from transnormer_lib.progress import Told, tracked
 
 HEADS, HEAD_DIM = 8, 64
 BLOCK_SIZES = (64, 128, 256, 512)  # of DiagAttention
@@ -42,11 +45,15 @@ class Ratio:
         return f"{self.name}: {self.median:.2f} ({low:.2f} to {high:.2f}), aim {self.aim}"
 
 
-def ratios(length: int, rounds: int) -> list[Ratio]:
-    """Every ratio of this file, attention at ``length`` tokens, forward and backward, 8 heads of 64."""
-    return [*_over_products(length, rounds), *_float32_over_bfloat16(length, rounds), *_growth(length, rounds)] + [
-        _decoding(name, vocabulary, rounds) for vocabulary in VOCABULARIES for name in ("norm-t2", "transnormer-t2")
-    ]
+def ratios(length: int, rounds: int, told: Told | None = None) -> list[Ratio]:
+    """Every ratio of this file, attention at ``length`` tokens, forward and backward, 8 heads of 64.
+
+    ``told`` gets a line of progress for each set of ratios.
+    """
+    sets = [partial(make, length, rounds) for make in (_over_products, _float32_over_bfloat16, _growth)]
+    models = product(VOCABULARIES, ("norm-t2", "transnormer-t2"))
+    sets += [partial(_decoding, name, vocabulary, rounds) for vocabulary, name in models]
+    return [ratio for make in tracked(sets, "set of ratios", told=told) for ratio in make()]
 
 
 def _quotients(
@@ -134,7 +141,7 @@ def _growth(length: int, rounds: int) -> list[Ratio]:
     ]
 
 
-def _decoding(name: str, vocabulary: int, rounds: int) -> Ratio:
+def _decoding(name: str, vocabulary: int, rounds: int) -> list[Ratio]:
     """One more token over the matrix-vector products of the same model alone; medians of ten per round."""
     config = architecture(name, kind="decoder", vocab_size=vocabulary, max_length=2**14, **DECODER)
     model = build_model(config, seed=0).eval()
@@ -154,4 +161,4 @@ def _decoding(name: str, vocabulary: int, rounds: int) -> Ratio:
             torch.nn.functional.linear(vectors[weight.shape[1]], weight)
 
     values = _quotients({"step": step, "products": products}, "products", rounds, repeats=10)["step"]
-    return Ratio(f"decoding, {name}, {vocabulary:,} words, over its matrix-vector products", "<= 1.5", values)
+    return [Ratio(f"decoding, {name}, {vocabulary:,} words, over its matrix-vector products", "<= 1.5", values)]

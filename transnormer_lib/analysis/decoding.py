@@ -15,6 +15,7 @@ from torch import Tensor
 from transnormer_lib.checks import check_count
 from transnormer_lib.models.language_model import LanguageModel, ModelState
 from transnormer_lib.models.stepper import Stepper
+from transnormer_lib.progress import tracked
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def step_costs(
     costs = []
     generator = torch.Generator().manual_seed(0)
     vocabulary = min(model.config.vocab_size for model in models.values())
-    for position in positions:
+    for position in tracked(positions, "position"):
         ids_BN = torch.randint(vocabulary, (batch, position), generator=generator)
         steppers = {name: Stepper(model.eval()) for name, model in models.items()}
         states = {name: model.prefill(ids_BN)[1] for name, model in models.items()}

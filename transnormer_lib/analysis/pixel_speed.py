@@ -20,6 +20,7 @@ from transnormer_lib.checks import check_count, check_distinct, check_positive
 from transnormer_lib.models.language_model import LanguageModel, ModelState
 from transnormer_lib.models.pixel_generation import head_of
 from transnormer_lib.models.stepper import Stepper
+from transnormer_lib.progress import tracked
 
 _BYTES = 4  # float32
 # Pixels that a way with a state or a cache writes in a turn. Writing goes on from pixel to pixel, with the state in the
@@ -115,7 +116,7 @@ def timings(
             raise ValueError(f"positions={max(positions)}: {name} would write up to {last}, its max_length is {room}")
     found: dict[tuple[str, int], dict[int, tuple[float, ...]]] = {}
     before = max((p for p in positions if settle is not None and p <= settle), default=None)
-    for position in sorted(positions):
+    for position in tracked(sorted(positions), "position", sorted(positions)):
         calls: dict[tuple[str, int], Callable[[], object]] = {}
         for name, way in ways.items():
             fitting = way.fits(position, memory)

@@ -14,6 +14,7 @@ from transnormer_lib.analysis.tensor_memory import peak_bytes
 from transnormer_lib.data.batches import IGNORE
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.language_model import LanguageModel, build_model
+from transnormer_lib.progress import tracked
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def measure(
     models = {name: build_model(config, seed=0).train().to(device) for name, config in configs.items()}
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     found = []
-    for length in lengths:
+    for length in tracked(lengths, "length", lengths):
         steps = {name: _step(model, batch, length, device) for name, model in models.items()}
         peaks: dict[str, int] = {}
         for name, step in steps.items():

@@ -7,7 +7,7 @@ import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import cycle
+from itertools import cycle, product
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from transnormer_lib.checks import check_count
 from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.language_model import LanguageModel, ModelState, build_model
 from transnormer_lib.models.stepper import Stepper
+from transnormer_lib.progress import Told, tracked
 
 BATCHES = (1, 256)
 POSITION = 392  # half of an image of 28 × 28
@@ -105,31 +106,35 @@ def _with_state(
 
 
 def step_ratios(
-    models: Mapping[str, LanguageModel], batches: Sequence[int] = BATCHES, *, position: int = POSITION, rounds: int = 9
+    models: Mapping[str, LanguageModel],
+    batches: Sequence[int] = BATCHES,
+    *,
+    position: int = POSITION,
+    rounds: int = 9,
+    told: Told | None = None,
 ) -> list[StepRatio]:
     """Measure a step of every model at every batch size, after ``position`` random tokens and more with each step.
 
-    Steps and products take turns, at the same positions. Raises ValueError for counts below 1, and if a model has no
-    room for all steps.
+    Steps and products take turns, at the same positions. ``told`` gets a line of progress for each pair. Raises
+    ValueError for counts below 1, and if a model has no room for all steps.
     """
     check_count("position", position)
     check_count("rounds", rounds)
     found = []
-    for name, model in models.items():
-        for batch in batches:
-            check_count("batch", batch)
-            repeats = max(25 // batch, 3)
-            positions = range(position, position + rounds * repeats + 1)
-            if positions[-1] >= model.config.max_length:
-                raise ValueError(f"position={position}: leaves no room for {len(positions)} steps of {name!r}")
-            stepper = Stepper(model.eval())
-            calls = {
-                "products": products(model, batch, positions),
-                "prepared": _stepping(stepper.step, model, batch, position),
-                "plain": _stepping(model.step, model, batch, position),
-            }
-            seconds = interleaved(calls, rounds=rounds, repeats=repeats)
-            found.append(StepRatio(name, batch, *(tuple(seconds[label]) for label in calls)))
+    for (name, model), batch in tracked(product(models.items(), batches), "model and batch", told=told):
+        check_count("batch", batch)
+        repeats = max(25 // batch, 3)
+        positions = range(position, position + rounds * repeats + 1)
+        if positions[-1] >= model.config.max_length:
+            raise ValueError(f"position={position}: leaves no room for {len(positions)} steps of {name!r}")
+        stepper = Stepper(model.eval())
+        calls = {
+            "products": products(model, batch, positions),
+            "prepared": _stepping(stepper.step, model, batch, position),
+            "plain": _stepping(model.step, model, batch, position),
+        }
+        seconds = interleaved(calls, rounds=rounds, repeats=repeats)
+        found.append(StepRatio(name, batch, *(tuple(seconds[label]) for label in calls)))
     return found
 
 
@@ -183,10 +188,9 @@ class StepBenchmark:
         return json.dumps({"position": self.position, "threads": self.threads, "aim": AIM, "rows": rows}, indent=1)
 
 
-def benchmark(lengths: Sequence[int] | None = None, rounds: int = 9) -> StepBenchmark:
+def benchmark(lengths: Sequence[int] | None = None, rounds: int = 9, *, told: Told | None = None) -> StepBenchmark:
     """:func:`step_ratios` of the image models after the first of ``lengths`` tokens, at batch 1 and 256."""
     position = (lengths or (POSITION,))[0]
     models = {name: image_model(name, position + 25 * rounds + 2) for name in ARCHITECTURES}
-    return StepBenchmark(
-        position, torch.get_num_threads(), tuple(step_ratios(models, position=position, rounds=rounds))
-    )
+    ratios = step_ratios(models, position=position, rounds=rounds, told=told)
+    return StepBenchmark(position, torch.get_num_threads(), tuple(ratios))

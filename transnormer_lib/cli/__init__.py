@@ -287,9 +287,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = None  # nobody reads, so nothing may be flushed at exit
         return 0
     except KeyboardInterrupt:
-        from transnormer_lib.report.progress import GOES_ON
+        from transnormer_lib.progress import GOES_ON
 
-        print(f"{options.command}: {GOES_ON if options.command == 'train' else 'interrupted'}", file=sys.stderr)
+        goes_on = options.command == "train" or getattr(options, "what", None) == "fetch"
+        print(f"{options.command}: {GOES_ON if goes_on else 'interrupted'}", file=sys.stderr)
         return 130
     except OSError as problem:  # a full disk, a folder that may not be written
         print(f"transnormer: {' '.join(str(problem).split())}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,10 +52,13 @@ def _bench(options: argparse.Namespace) -> int:
         return _bench_kernels(options)
     from transnormer_lib.analysis import benchmarks, step_products
 
-    measures: dict[str, Callable[[list[int] | None, int], Benchmark | StepBenchmark]] = {
+    def told(line: str) -> None:
+        print(f"bench {options.what}: {line}", file=sys.stderr, flush=True)
+
+    measures: dict[str, Callable[..., Benchmark | StepBenchmark]] = {
         "attention": benchmarks.attention, "training": benchmarks.training, "decoding": step_products.benchmark
     }  # fmt: skip
-    result = measures[options.what](options.lengths, options.repeats or 5)
+    result = measures[options.what](options.lengths, options.repeats or 5, told=told)
     print(result.as_text())
     if options.json is not None:
         from transnormer_lib.files import write_text

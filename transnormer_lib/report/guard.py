@@ -22,8 +22,8 @@ from transnormer_lib.exhausted import DiskFull, writing
 from transnormer_lib.ledger.judging import executed_notebook
 from transnormer_lib.ledger.seals import displayed
 from transnormer_lib.ledger.verdicts import ON_REAL_DATA
+from transnormer_lib.progress import say
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake, find_project
-from transnormer_lib.report.progress import say
 from transnormer_lib.report.records import Outcome, write_record
 from transnormer_lib.report.signals import on_ending, undisturbed
 from transnormer_lib.show.controls import HEADLESS

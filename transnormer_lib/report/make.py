@@ -7,10 +7,10 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 
 from transnormer_lib.ledger.judging import executed_notebook, last_run
+from transnormer_lib.progress import GOES_ON, say
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake
 from transnormer_lib.report import front
 from transnormer_lib.report.pipeline import is_current, plan, run
-from transnormer_lib.report.progress import GOES_ON, say
 from transnormer_lib.report.records import write_json
 from transnormer_lib.report.signals import undisturbed
 from transnormer_lib.report.staleness import refresh_markdown

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from transnormer_lib.exhausted import DiskFull, is_full, writing
 from transnormer_lib.ledger.judging import last_run
+from transnormer_lib.progress import left_text, say
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake
-from transnormer_lib.report.progress import left_text, say
 from transnormer_lib.report.records import Outcome, read_record, record_path, write_json, write_record
 from transnormer_lib.report.signals import undisturbed
 

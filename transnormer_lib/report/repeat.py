@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from transnormer_lib.ledger import kept
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.values import shown
+from transnormer_lib.progress import say
 from transnormer_lib.project import Project, UserMistake
-from transnormer_lib.report.progress import say
 
 if TYPE_CHECKING:
     from transnormer_lib.training.config import RunConfig

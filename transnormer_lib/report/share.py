@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transnormer_lib.exhausted import out_of_memory
+from transnormer_lib.progress import left_text, say
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake, find_project
-from transnormer_lib.report.progress import left_text, say
 from transnormer_lib.report.signals import end_with, interrupt_once, on_ending
 from transnormer_lib.visible import shows_plainly
 

@@ -9,7 +9,8 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from fnmatch import fnmatch
 from pathlib import Path
@@ -17,14 +18,16 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from transnormer_lib.files import write_text
+from transnormer_lib.progress import GOES_ON, left_text, say
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake
 from transnormer_lib.report.pipeline import snakemake
-from transnormer_lib.report.progress import GOES_ON, say
 from transnormer_lib.report.records import write_json
 from transnormer_lib.report.train import MissingData, runs_of
 
 if TYPE_CHECKING:
     from transnormer_lib.training.config import RunConfig
+
+_STAMPS = "stamps"  # a folder with a file for each run that was made
 
 
 def sweep(
@@ -49,6 +52,7 @@ def sweep(
 
     folder = project.report_dir(preset) / ".sweep"
     folder.mkdir(parents=True, exist_ok=True)
+    log = folder.with_name("sweep.log")
     try:
         with FileLock(folder.with_name(".sweep.lock"), timeout=0):
             jobs, missing = _jobs(project, preset, notebooks, pattern)
@@ -57,16 +61,18 @@ def sweep(
             if not jobs:
                 return 1 if missing.reasons else 0
             _check_writable(default_root().resolve())
+            say(f"sweep: what the runs print goes to {log.relative_to(project.root)}")
             plan_file = _write(project, preset, jobs, processes)
-            code = snakemake(project, plan_file, "sweep", cores, extra, folder.with_name("sweep.log"))
+            look = _watch(folder / _STAMPS, len(jobs))
+            code = snakemake(project, plan_file, "sweep", cores, extra, log, look)
+            look()
     except Timeout:
         raise UserMistake(f"preset={preset!r}: another sweep of it is running") from None
     except KeyboardInterrupt:
         print(f"sweep: {GOES_ON}", file=sys.stderr)
         return INTERRUPTED
     if code:
-        log = folder.with_name("sweep.log").relative_to(project.root)
-        print(f"sweep: a run could not be trained; see {log}", file=sys.stderr)
+        print(f"sweep: a run could not be trained; see {log.relative_to(project.root)}", file=sys.stderr)
     return 1 if code or missing.reasons else 0
 
 
@@ -78,6 +84,20 @@ def _check_writable(store: Path) -> None:
             pass
     except OSError as problem:
         raise OSError(problem.errno, problem.strerror, str(store)) from None
+
+
+def _watch(stamps: Path, total: int) -> Callable[[], None]:
+    """Says, whenever it is called and more runs have their stamp than before, how many and how long the rest takes."""
+    said, begun = 0, time.perf_counter()
+
+    def look() -> None:
+        nonlocal said
+        if (made := len(list(stamps.glob("*.run")))) > said:
+            said = made
+            left = f", {left_text(time.perf_counter() - begun, made, total)}" if made < total else ""
+            say(f"sweep: {made} of {total} runs made{left}")
+
+    return look
 
 
 def _jobs(
@@ -131,7 +151,7 @@ def _write(project: Project, preset: str, jobs: "dict[str, tuple[RunConfig, list
     plan = {
         "preset": preset,
         "gpu": chosen.device == "gpu",
-        "stamps": str(folder.relative_to(project.root) / "stamps"),
+        "stamps": str(folder.relative_to(project.root) / _STAMPS),
         "store": str(default_root().resolve()),
         "launcher": shlex.join(launcher),
         "processes": processes,

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING
 
+from transnormer_lib.progress import say
 from transnormer_lib.project import Project, UserMistake
-from transnormer_lib.report.progress import say
 from transnormer_lib.report.signals import undisturbed
 
 if TYPE_CHECKING:

@@ -139,7 +139,7 @@ def _checked(options: argparse.Namespace) -> "tuple[RunConfig, RunStore]":
 
     try:
         config = read_config(options.config)
-        store = RunStore(options.store, check_bands=False if options.ignore_bands else None)
+        store = RunStore(options.store, check_bands=False if options.ignore_bands else None, told=_say)
         parameters_of(config)
         run_id(config)
     except ValueError as mistake:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from transnormer_lib.exhausted import writing
+from transnormer_lib.progress import Told, bar
 from transnormer_lib.project import UserMistake
 from transnormer_lib.training import bands, numbers
 from transnormer_lib.training.conditions import run_conditions
@@ -71,17 +72,23 @@ class RunStore:
 
     A checkpoint is written every ``checkpoint_seconds`` of training (``$TRANSNORMER_CHECKPOINT_SECONDS``, or 60).
     With ``check_bands`` (``$TRANSNORMER_CHECK_BANDS``, or 1) a run stops when its loss is outside a band. Under
-    ``torchrun`` all processes call :meth:`get`, and the main process writes.
+    ``torchrun`` all processes call :meth:`get`, and the main process writes. ``told`` gets a line that says where a run
+    will be, when its first step has shown that it can be trained.
     """
 
     def __init__(
-        self, root: Path | None = None, checkpoint_seconds: float | None = None, check_bands: bool | None = None
+        self,
+        root: Path | None = None,
+        checkpoint_seconds: float | None = None,
+        check_bands: bool | None = None,
+        told: Told | None = None,
     ) -> None:
         launched_processes()  # refuses a wrong number once, not for every run
         self.root = Path(root) if root is not None else default_root()
         self.check_bands = _default_check_bands() if check_bands is None else check_bands
         self.checkpoint_seconds = _default_checkpoint_seconds() if checkpoint_seconds is None else checkpoint_seconds
-        self._told: set[str] = set()  # the damages that were reported
+        self.told = told
+        self._damages: set[str] = set()  # the damages that were reported
 
     def find(self, config: RunConfig) -> Run | None:
         """The stored run of this config, or None. A damaged run counts as missing, after a line on standard error."""
@@ -90,9 +97,9 @@ class RunStore:
         except FileNotFoundError:
             return None
         except RunDamaged as damage:
-            if str(damage) not in self._told:
+            if str(damage) not in self._damages:
                 print(f"{damage}; it counts as missing and is made again", file=sys.stderr)
-            self._told.add(str(damage))
+            self._damages.add(str(damage))
             return None
 
     def names(self) -> list[str]:
@@ -243,22 +250,24 @@ class RunStore:
 
     def _train(self, config: RunConfig, tracker: Any, start: Run | None, main: bool = True) -> Run:
         """Train the run in all processes; the main one shows progress and writes."""
-        from tqdm import tqdm
-
         from transnormer_lib.training import trainer
         from transnormer_lib.training.checkpoints import Checkpoints
 
         path, partial = self.root / run_id(config), self._partial(config)
-        # Hide the bar unless stderr is a terminal; notebooks show it unless TQDM_DISABLE is set.
-        options: dict[str, Any] = {} if main and "ipykernel" in sys.modules else {"disable": None if main else True}
+        tell = self.told
         with (
             run_conditions(config) as conditions,
-            tqdm(total=config.steps, desc=config.name, unit="step", leave=False, **options) as bar,
+            bar(config.name, hidden=not main, total=config.steps, unit="step") as shown,
         ):
 
             def progress(step: int, loss: float) -> None:
-                bar.update(step - bar.n)
-                bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
+                nonlocal tell
+                if tell is not None:
+                    shown.clear()
+                    tell(f"run {config.name}: it will be in {path}")
+                    tell = None
+                shown.update(step - shown.n)
+                shown.set_postfix(loss=f"{loss:.3f}", refresh=False)
 
             checkpoints = Checkpoints(partial / "checkpoints", self.checkpoint_seconds)
             weights = None if start is None else start.weights

@@ -134,7 +134,7 @@ def test_a_run_is_measured_by_input_by_side_and_at_its_waypoints(tmp_path: Path)
 
 def test_a_diverged_run_is_infinite_everywhere_and_left_out_of_the_tables() -> None:
     class Diverging:
-        def get(self, config: Any) -> object:
+        def get(self, config: Any, **_: Any) -> object:
             record = {"status": "diverged", "steps": 1, "validation": [{"step": 0, "bits_per_token": 8.0}]}
             return SimpleNamespace(record=record, config=config)
 

@@ -96,6 +96,21 @@ def test_without_a_search_nothing_is_shown(tmp_path: Path, capsys: pytest.Captur
     assert capsys.readouterr().out == ""
 
 
+@each_study
+def test_the_judged_runs_are_had_one_by_one_in_order(notebook: str) -> None:
+    search = STUDIES[notebook].search(searching(notebook))
+    asked: list[Any] = []
+    store: Any = SimpleNamespace(get=lambda run, *, weights: asked.append((run, weights)) or run)
+    first, *others = search.trained(store, weights=False)
+    assert [first, *others] == search.judged()
+    assert asked == [(run, False) for *_, run in search.judged()]
+    next(search.trained(store))
+    assert asked[-1] == (first[2], True)
+    assert len(asked) == len(others) + 2
+    row = search.rows[-1]
+    assert {name for name, *_ in search.trained(store, [row])} == {row}
+
+
 @pytest.mark.parametrize(
     ("taken", "shown"),
     [(0.001, "0.001"), (0.1, "0.1, not the best"), (0.02, "0.02, which was not tried")],

@@ -37,7 +37,7 @@ _ADDED_SINCE: Mapping[str, Any] = {
 
 def train(parameters: Parameters, store: RunStore) -> list[Mapping[str, Any]]:
     """Train or load every judged run; returns their records in order."""
-    return [store.get(config, weights=False).record for _, _, config in study.search(parameters).judged()]
+    return [run.record for *_, run in study.search(parameters).trained(store, weights=False)]
 
 
 def bits(parameters: Parameters, records: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:

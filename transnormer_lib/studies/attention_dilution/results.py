@@ -48,11 +48,9 @@ def measure(parameters: Parameters, store: RunStore) -> list[MeasuredAttention]:
     """Train or load the runs of Figure 2 and of the others, and measure how local their attention is."""
     input_ids = held_out(parameters)
     measured = []
-    for row, seed, config in search(parameters).judged():
-        if row not in (*parameters.architectures, *parameters.others):
-            continue
-        run = store.get(config)
-        model, untrained = run.model(), build_model(config.model, config.seed)
+    asked = (*parameters.architectures, *parameters.others)
+    for row, seed, run in search(parameters).trained(store, asked):
+        model, untrained = run.model(), build_model(run.config.model, seed)
         localities = model_locality(model, input_ids), model_locality(untrained, input_ids)
         leak = leak_between_blocks(model, parameters.length)
         measured.append(MeasuredAttention(row, seed, final_bits(run), run, *localities, leak))
@@ -61,12 +59,8 @@ def measure(parameters: Parameters, store: RunStore) -> list[MeasuredAttention]:
 
 def mixture_bits(parameters: Parameters, store: RunStore) -> dict[str, list[float]]:
     """Table 3: the validation loss of each mixture in bits per token, in the order of the seeds."""
-    measured = [
-        Measured(row, seed, final_bits(run := store.get(config, weights=False)), run)
-        for row, seed, config in search(parameters).judged()
-        if row in parameters.mixtures
-    ]
-    bits = by_row(measured)
+    found = search(parameters).trained(store, parameters.mixtures, weights=False)
+    bits = by_row([Measured(row, seed, final_bits(run), run) for row, seed, run in found])
     return {row: bits[row] for row in parameters.mixtures}
 
 

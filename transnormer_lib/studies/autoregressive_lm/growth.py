@@ -15,6 +15,7 @@ from transnormer_lib.analysis.seeds import PairedDifference, mean, paired_differ
 from transnormer_lib.checks import check_choice
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.values import shown
+from transnormer_lib.progress import tracked
 from transnormer_lib.studies.autoregressive_lm.factors import architecture_of, row
 from transnormer_lib.studies.common import language_models, rates
 from transnormer_lib.studies.common.language_models import final_bits
@@ -93,9 +94,9 @@ def _search(dim: int, parameters: GrowthParameters) -> rates.Search:
 def measure(parameters: GrowthParameters, store: RunStore) -> Losses:
     """Train or load every run."""
     found: dict[int, dict[str, list[float]]] = {}
-    for dim, search in searches(parameters).items():
-        for name, _, config in search.judged():
-            found.setdefault(dim, {}).setdefault(name, []).append(final_bits(store.get(config, weights=False)))
+    for dim, search in tracked(searches(parameters).items(), "width"):
+        for name, _, run in search.trained(store, weights=False):
+            found.setdefault(dim, {}).setdefault(name, []).append(final_bits(run))
     return found
 
 

@@ -13,6 +13,7 @@ from transnormer_lib.analysis import seeds as over_seeds
 from transnormer_lib.checks import check_choice
 from transnormer_lib.data.context_tasks import VOCAB_SIZE, ContextTask
 from transnormer_lib.models.config import ModelConfig
+from transnormer_lib.progress import tracked
 from transnormer_lib.studies.autoregressive_lm.factors import Compared, Factors, architecture_of, compared, ranked, row
 from transnormer_lib.studies.common import language_models, rates
 from transnormer_lib.training.config import Band, DataConfig, RunConfig
@@ -101,10 +102,10 @@ def _search(task: str, configs: Mapping[str, ModelConfig], parameters: RecallPar
 def measure(parameters: RecallParameters, store: RunStore) -> Accuracies:
     """Train or load every run; the share of the answers that are right, zero where a run diverged."""
     found: dict[str, dict[str, list[float]]] = {}
-    for task, search in searches(parameters).items():
-        for name, _, config in search.judged():
-            record = store.get(config, weights=False).record
-            accuracy = record["validation"][-1]["accuracy"] if record["status"] == "finished" else 0.0
+    for task, search in tracked(searches(parameters).items(), "task"):
+        for name, _, run in search.trained(store, weights=False):
+            finished = run.record["status"] == "finished"
+            accuracy = run.record["validation"][-1]["accuracy"] if finished else 0.0
             found.setdefault(task, {}).setdefault(name, []).append(accuracy)
     return found
 

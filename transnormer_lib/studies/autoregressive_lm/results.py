@@ -29,8 +29,7 @@ class MeasuredDecoder(Measured):
 def measure(parameters: Parameters, store: RunStore) -> list[MeasuredDecoder]:
     """Train or load every run and measure it on the test split too, on which nothing was chosen."""
     measured = []
-    for row, seed, config in search(parameters).judged():
-        run = store.get(config, weights=False)
+    for row, seed, run in search(parameters).trained(store, weights=False):
         done = run.record["status"] == "finished"
         test = run.record["at_end"]["test"]["bits_per_token"] if done else math.inf
         measured.append(MeasuredDecoder(row, seed, final_bits(run), run, test))

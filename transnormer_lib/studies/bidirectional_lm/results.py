@@ -48,13 +48,12 @@ def measure(parameters: Parameters, store: RunStore) -> list[MeasuredEncoder]:
     corpus = language_models.corpus(parameters)
     windows, mask_id = held_out(corpus, parameters.length, parameters.sides_windows), corpus.vocabulary.mask_id
     measured = []
-    for row, seed, config in search(parameters).judged():
-        run = store.get(config)
+    for row, seed, run in search(parameters).trained(store):
         if run.record["status"] != "finished":
             measured.append(MeasuredEncoder(row, seed, math.inf, run))
             continue
         model = run.model()
-        by_input = places.losses_by_input(model, held_out_batches(config, corpus), mask_id)
+        by_input = places.losses_by_input(model, held_out_batches(run.config, corpus), mask_id)
         sides = places.sides(model, windows, mask_id)
         measured.append(MeasuredEncoder(row, seed, final_bits(run), run, by_input, sides))
     return measured

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -12,6 +12,7 @@ from transnormer_lib.data.tasks import task_definition
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.values import shown
 from transnormer_lib.models import architectures
+from transnormer_lib.progress import tracked
 from transnormer_lib.show.tables import show_table
 from transnormer_lib.studies.common.findings import joined
 from transnormer_lib.studies.common.language_models import (
@@ -118,6 +119,15 @@ class Search:
             for row, seed in grid(self.rows, self.seeds)
         ]
 
+    def trained(
+        self, store: RunStore, rows: Collection[str] | None = None, *, weights: bool = True
+    ) -> Iterator[tuple[str, int, Run]]:
+        """Row, seed and run of :meth:`judged`, of ``rows`` alone if they are given: trained or loaded one by one, as
+        ``RunStore.get`` does, while a line says how far it is."""
+        judged = [one for one in self.judged() if rows is None or one[0] in rows]
+        for row, seed, config in tracked(judged, "run"):
+            yield row, seed, store.get(config, weights=weights)
+
     def runs(self) -> list[RunConfig]:
         """The searches, then one run per row and seed."""
         return [run for by_rate in self.tried().values() for run in flat(by_rate)] + [run for *_, run in self.judged()]
@@ -190,7 +200,7 @@ def show_search(search: Search, store: RunStore) -> None:
     written into the parameters, its row is judged at the rate that all rows share.
     """
     lines, never, odd = [], untried(search), []
-    for row, by_rate in search.tried().items():
+    for row, by_rate in tracked(search.tried().items(), "search"):
         scores = {rate: mean([_scored(search, run, store) for run in runs]) for rate, runs in by_rate.items() if runs}
         if scores:
             taken = own(search.parameters, row).learning_rate

@@ -48,8 +48,7 @@ class MeasuredRow(Measured):
 def measure_all(parameters: Parameters, store: RunStore) -> list[MeasuredRow]:
     """Train or load the judged runs, and measure each at every length."""
     found = []
-    for row, seed, config in search(parameters).judged():
-        run = store.get(config)
+    for row, seed, run in search(parameters).trained(store):
         bits = final_bits(run)
         found.append(MeasuredRow(row, seed, bits, run, {parameters.length: bits, **at_lengths(run, parameters)}))
     return found

@@ -15,6 +15,7 @@ from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.flops import training_flops
 from transnormer_lib.models.language_model import build_model, count_parameters
+from transnormer_lib.progress import tracked
 from transnormer_lib.studies.gau_model.runs import GAU, decoder_s, unit
 
 _VOCABULARY = 258  # bytes
@@ -67,7 +68,7 @@ def measure(rows: Sequence[str], parameters: CostParameters) -> list[Cost]:
     """Time every row at every length; the rows take turns."""
     models = {row: build_model(model(row, parameters), seed=0) for row in rows}
     found = []
-    for length in parameters.cost_lengths:
+    for length in tracked(parameters.cost_lengths, "length", parameters.cost_lengths):
         ids = torch.randint(_VOCABULARY, (1, length + 1), generator=torch.Generator().manual_seed(0))
         training = interleaved(
             {row: _training_step(one, ids) for row, one in models.items()}, rounds=parameters.cost_rounds

@@ -19,6 +19,7 @@ from transnormer_lib.data.two_sided_ngrams import two_sided_bits
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.initialisation import undrawn
 from transnormer_lib.models.language_model import LanguageModel
+from transnormer_lib.progress import tracked
 from transnormer_lib.studies.bidirectional_lm.places import without_context
 from transnormer_lib.studies.common import classification, findings, language_models
 from transnormer_lib.studies.common.classification import Absent
@@ -67,10 +68,9 @@ class MeasuredEncoder(Measured):
 def measure(parameters: Parameters, corpus: TextCorpus, store: RunStore) -> list[MeasuredEncoder]:
     """Train or load every pre-training and measure its model on the held-out text."""
     found = []
-    for row, seed, config in study.search(parameters).judged():
-        run = store.get(config)
+    for row, seed, run in study.search(parameters).trained(store):
         done = run.record["status"] == "finished"
-        accuracy = accuracy_of(run.model(), config, corpus) if done else -math.inf
+        accuracy = accuracy_of(run.model(), run.config, corpus) if done else -math.inf
         found.append(MeasuredEncoder(row, seed, final_bits(run), run, accuracy))
     return found
 
@@ -146,7 +146,7 @@ def tune(task: str, parameters: Parameters, store: RunStore) -> Tuned | Absent:
     split = "test" if "test" in data.splits else "validation"
     found: list[Measured] = []
     runs = []
-    for row, seed, config in study.tunings(task, parameters).judged():
+    for row, seed, config in tracked(study.tunings(task, parameters).judged(), "run"):
         value, run = _score(config, split, store)
         found.append(Measured(row, seed, value, run))
         runs.append(run)
@@ -238,8 +238,7 @@ def layer_parts(config: ModelConfig) -> dict[str, int]:
 
 def picture(parameters: Parameters, store: RunStore) -> list[Measured]:
     """Train or load every decoder of the picture; most are notebook 04's."""
-    judged = ((row, seed, store.get(config)) for row, seed, config in study.picture(parameters).judged())
-    return [Measured(row, seed, final_bits(run), run) for row, seed, run in judged]
+    return [Measured(row, seed, final_bits(run), run) for row, seed, run in study.picture(parameters).trained(store)]
 
 
 def bigram(parameters: Parameters) -> float:

@@ -16,6 +16,7 @@ from transnormer_lib.analysis.shortcuts import Shortcuts, shortcuts
 from transnormer_lib.choices import VARIANTS
 from transnormer_lib.data.tasks import TaskData, task_definition
 from transnormer_lib.data.text import TextCorpus
+from transnormer_lib.progress import tracked
 from transnormer_lib.studies.bidirectional_lm.published import PUBLISHED
 from transnormer_lib.studies.common import classification, findings, language_models, scores
 from transnormer_lib.studies.common.classification import Absent
@@ -135,13 +136,13 @@ def measure(parameters: Parameters, store: RunStore) -> Results:
     measured: list[TunedRun] = []
     data: dict[str, TaskData] = {}
     absent: dict[str, str] = {}
-    for task in parameters.tasks:
+    for task in tracked(parameters.tasks, "task"):
         loaded = classification.load(data_config(task, parameters))
         if isinstance(loaded, Absent):
             absent[task] = loaded.reason
             continue
         made = []
-        for cell in (cell for cell in cells(parameters) if cell.task == task):
+        for cell in tracked([cell for cell in cells(parameters) if cell.task == task], "run"):
             config = run(cell, parameters)
             try:
                 found = classification.train(config, store)

@@ -16,6 +16,7 @@ from transnormer_lib.analysis.seeds import mean
 from transnormer_lib.choices import Rotary
 from transnormer_lib.ledger.values import shown
 from transnormer_lib.models.config import ModelConfig
+from transnormer_lib.progress import tracked
 from transnormer_lib.studies.common import language_models, rates
 from transnormer_lib.studies.common.language_models import final_bits
 from transnormer_lib.studies.gradient_stability import measures
@@ -104,7 +105,7 @@ class Climb:
 def measure(parameters: LadderParameters, store: RunStore) -> list[Climb]:
     """Train or load every run."""
     found = []
-    for rung in rungs(parameters):
+    for rung in tracked(rungs(parameters), "run"):
         stored = store.get(run(rung, parameters))
         warmup = parameters.ladder_steps // 10
         found.append(

@@ -36,8 +36,7 @@ _TOLD = 3  # pairs of which a caption says each
 
 def measure(parameters: Parameters, store: RunStore) -> list[Measured]:
     """Train or load every run."""
-    trained = [(row, seed, store.get(config)) for row, seed, config in search(parameters).judged()]
-    return [Measured(row, seed, final_bits(run), run) for row, seed, run in trained]
+    return [Measured(row, seed, final_bits(run), run) for row, seed, run in search(parameters).trained(store)]
 
 
 def model_table(parameters: Parameters) -> list[dict[str, Any]]:

@@ -31,11 +31,7 @@ Pixels = NDArray[np.uint8]
 
 def measure(parameters: Parameters, store: RunStore) -> list[Measured]:
     """Train or load every judged run."""
-    found = []
-    for row, seed, config in search(parameters).judged():
-        run = store.get(config)
-        found.append(Measured(row, seed, final_bits(run), run))
-    return found
+    return [Measured(row, seed, final_bits(run), run) for row, seed, run in search(parameters).trained(store)]
 
 
 def table(measured: Sequence[Measured], floors: Mapping[str, float], printed: str = "table_1") -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from transnormer_lib.analysis import shortcuts as analysis
 from transnormer_lib.choices import VARIANTS
 from transnormer_lib.data import listops
 from transnormer_lib.data.tasks import TaskData
+from transnormer_lib.progress import tracked
 from transnormer_lib.studies.common import classification, scores
 from transnormer_lib.studies.common.classification import Absent
 from transnormer_lib.studies.common.measured import Measured, by_row
@@ -84,13 +85,13 @@ def measure(parameters: Parameters, store: RunStore) -> Results:
     """Train or load every run of the tasks whose data are on this machine."""
     _, absent = load(parameters)
     measured = []
-    for (task, row, seed), config in zip(places(parameters), runs(parameters), strict=True):
-        if task not in absent:
-            made = store.get(config, weights=False)
-            done = made.record["status"] == "finished"
-            validation = 100.0 * made.validation["accuracy"] if done else -math.inf
-            test = 100.0 * made.record["at_end"]["test"]["accuracy"] if done else -math.inf
-            measured.append(ScoredRun(row, seed, validation, made, task, test))
+    every = zip(places(parameters), runs(parameters), strict=True)
+    for (task, row, seed), config in tracked([pair for pair in every if pair[0][0] not in absent], "run"):
+        made = store.get(config, weights=False)
+        done = made.record["status"] == "finished"
+        validation = 100.0 * made.validation["accuracy"] if done else -math.inf
+        test = 100.0 * made.record["at_end"]["test"]["accuracy"] if done else -math.inf
+        measured.append(ScoredRun(row, seed, validation, made, task, test))
     return Results(tuple(measured), absent)
 
 

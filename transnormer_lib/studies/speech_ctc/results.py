@@ -42,7 +42,7 @@ class Transcribed(Measured):
 
 def measure(parameters: Parameters, store: RunStore) -> list[Transcribed]:
     """Train or load every judged run."""
-    return [_measured(row, seed, store.get(config)) for row, seed, config in search(parameters).judged()]
+    return [_measured(*made) for made in search(parameters).trained(store)]
 
 
 def _measured(row: str, seed: int, run: Run) -> Transcribed:

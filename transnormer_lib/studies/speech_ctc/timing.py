@@ -14,6 +14,7 @@ from transnormer_lib.analysis.interleaved import interleaved
 from transnormer_lib.data.batches import Batch
 from transnormer_lib.models.config import ModelConfig
 from transnormer_lib.models.transcriber import build_transcriber
+from transnormer_lib.progress import tracked
 from transnormer_lib.studies.speech_ctc.runs import Parameters, model
 from transnormer_lib.training.setup import loss_on
 
@@ -51,7 +52,7 @@ def step_times(
     device = torch.device(on)
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     found: dict[int, dict[str, StepTimes]] = {}
-    for length in lengths:
+    for length in tracked(lengths, "length", lengths):
         batch = _noise(model(rows[0], parameters, length), batch_size)
         models = {row: build_transcriber(model(row, parameters, length), 0).to(device) for row in rows}
 

@@ -18,6 +18,7 @@ from transnormer_lib.analysis.interleaved import interleaved
 from transnormer_lib.analysis.length_growth import Exponent, crossover, exponent
 from transnormer_lib.analysis.tensor_memory import peak_bytes
 from transnormer_lib.checks import check_choice
+from transnormer_lib.progress import tracked
 from transnormer_lib.studies.common import lsh
 from transnormer_lib.studies.transformers_are_rnns.runs import COST_ROWS, CostParameters
 
@@ -68,7 +69,7 @@ def measure(parameters: CostParameters) -> list[Cost]:
     """All rows at all lengths that their limit allows, shortest first."""
     device = parameters.cost_device
     found = []
-    for length in parameters.cost_lengths:
+    for length in tracked(parameters.cost_lengths, "length"):
         batch = max(1, parameters.cost_tokens // length)
         rows = [row for row in parameters.cost_rows if length <= parameters.cost_longest.get(row, length)]
         steps = {row: step(build(row, parameters).to(device), batch, length, device) for row in rows}

@@ -18,7 +18,7 @@ from transnormer_lib.training.store import RunStore
 
 def measure(parameters: runs.CopyParameters, store: RunStore) -> list[Measured]:
     """Train or load every judged run."""
-    found = [(row, seed, store.get(config, weights=False)) for row, seed, config in runs.search(parameters).judged()]
+    found = runs.search(parameters).trained(store, weights=False)
     return [Measured(row, seed, bits_of(run.record), run) for row, seed, run in found]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from transnormer_lib.analysis import seeds
 from transnormer_lib.papers import discrepancies
+from transnormer_lib.progress import tracked
 from transnormer_lib.studies.common import language_models, row_losses
 from transnormer_lib.studies.what_the_paper_leaves_out.runs import Parameters, chosen, rows, runs
 from transnormer_lib.training.store import RunStore
@@ -42,8 +43,8 @@ class Trained:
 def measure(parameters: Parameters, store: RunStore) -> dict[str, Trained]:
     """Train or load every run; returns the comparisons by name."""
     bits: dict[str, list[float]] = {}
-    configs = runs(parameters)
-    for (row, _), config in zip(language_models.grid(rows(parameters), parameters.seeds), configs, strict=True):
+    places = language_models.grid(rows(parameters), parameters.seeds)
+    for (row, _), config in tracked(zip(places, runs(parameters), strict=True), "run"):
         bits.setdefault(row, []).append(language_models.final_bits(store.get(config, weights=False)))
     found = {}
     for name, pair in chosen(parameters).items():
