@@ -1,10 +1,12 @@
 """Kept runs are made again from nothing: a sample, the same numbers, and an exit code that says whether they are."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from project_factory import STUDY, TINY, study_project
 from report_factory import write_kept
 
@@ -61,6 +63,52 @@ def test_the_runs_made_again_are_the_same_bit_for_bit(
     assert [line.count("the same bit for bit (kept from a machine)") for line in told[1:4]] == [1, 1, 1]
     assert "3 of 3 give the kept numbers" in told[-1]
     assert not (project.root / "nobody-reads-this").exists()
+
+
+def test_an_interrupted_repeat_goes_on_with_what_was_made_and_leaves_nothing_at_its_end(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["repeat", "--root", str(project.root), "--only", "03", "--sample", "4"]
+    trained, train = [], RunStore._train
+
+    def two_at_most(store: RunStore, config: Any, *others: Any) -> Any:
+        if len(trained) == 2:
+            raise KeyboardInterrupt
+        trained.append(config.name)
+        return train(store, config, *others)
+
+    monkeypatch.setattr(RunStore, "_train", two_at_most)
+    assert cli.main(command) == 130
+    out, err = capsys.readouterr()
+    assert err.endswith("repeat: interrupted; what is finished is kept, and the same command goes on from there\n")
+    assert [line.partition(":")[0].partition(", ")[2] for line in out.splitlines()[1:]] == ["1 of 4", "2 of 4"]
+    assert all(line.endswith(" left") for line in out.splitlines()[1:])
+
+    monkeypatch.setattr(RunStore, "_train", lambda store, config, *others: train(store, config, *others))
+    before = {path.name for path in (project.report_dir("quick") / ".repeat").glob("*/[!.]*")}
+    assert len(before) == 2
+    assert cli.main(command) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[1] == "repeat: 2 of them were made before the interruption"
+    assert told[-1] == "repeat: 4 of 4 give the kept numbers"
+    assert not (project.report_dir("quick") / ".repeat").exists()
+
+
+def test_runs_that_other_code_made_are_made_again(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project.report_dir("quick") / ".repeat"
+    shutil.copytree(project.root / "runs", folder / "other-code")
+    assert repeat(project, "quick", [STUDY], 4, 0, 0.0) == 0
+    assert "made before" not in capsys.readouterr().out
+    assert not folder.exists()
+
+
+def test_two_repeats_of_a_preset_do_not_run_at_once(project: Project) -> None:
+    folder = project.report_dir("quick")
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".repeat.lock"), pytest.raises(UserMistake, match="another repeat of it is running"):
+        repeat(project, "quick", [STUDY], 1, 0, 0.0)
 
 
 def test_a_number_that_was_edited_is_found(project: Project, capsys: pytest.CaptureFixture[str]) -> None:

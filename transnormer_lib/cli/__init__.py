@@ -289,7 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         from transnormer_lib.progress import GOES_ON
 
-        goes_on = options.command == "train" or getattr(options, "what", None) == "fetch"
+        goes_on = options.command in ("train", "repeat") or getattr(options, "what", None) == "fetch"
         print(f"{options.command}: {GOES_ON if goes_on else 'interrupted'}", file=sys.stderr)
         return 130
     except OSError as problem:  # a full disk, a folder that may not be written

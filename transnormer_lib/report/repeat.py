@@ -1,8 +1,13 @@
-"""Train some of the kept runs once more, from nothing, and compare their measurements: ``transnormer repeat``."""
+"""Train some of the kept runs once more, from nothing, and compare their measurements: ``transnormer repeat``.
+
+The runs are made in ``reports/<preset>/.repeat``, which is removed when all are compared. So the same command goes on
+after an interruption; runs of other code are not taken.
+"""
 
 import math
 import random
-import tempfile
+import shutil
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from transnormer_lib.ledger import kept
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.values import shown
-from transnormer_lib.progress import say
+from transnormer_lib.progress import left_text, say
 from transnormer_lib.project import Project, UserMistake
 
 if TYPE_CHECKING:
@@ -35,32 +40,58 @@ def repeat(project: Project, preset: str, notebooks: Sequence[str], sample: int,
     """Make ``sample`` kept runs again, drawn with ``seed``, and print how far each is from what was kept.
 
     Returns 0 if no measurement of any run differs by more than ``tolerance``, as a share of the kept one, else 1.
-    Raises :class:`UserMistake` if nothing is kept, or if the study has lost a run that was kept.
+    Raises :class:`UserMistake` if nothing is kept, if the study has lost a run that was kept, or for another repeat of
+    the preset that is running.
     """
-    from transnormer_lib.training.store import RunStore
-    from transnormer_lib.training.stored_run import RunFailed
+    from filelock import FileLock, Timeout
 
     found = [one for notebook in notebooks if (one := kept.read(preset, notebook, project))]
     picks = draw(found, sample, seed)
     if not picks:
         raise UserMistake(f"preset={preset!r}: no training run of these notebooks is kept in {kept.folder(project)}")
     configs = [_config(project, preset, pick) for pick in picks]
-    say(f"repeat: {len(picks)} of {sum(len(one.runs) for one in found)} kept runs, from nothing")
-    far = 0
-    with tempfile.TemporaryDirectory(prefix="transnormer-repeat-") as folder:
-        store = RunStore(Path(folder))
-        for pick, config in zip(picks, configs, strict=True):
-            try:
-                difference = largest_difference(pick.record, store.get(config).record)
-            except RunFailed as failure:  # of the run that this one starts from
-                say(f"  {pick.origin.notebook[:2]} {config.name}: {failure}")
-                far += 1
-                continue
-            far += difference is None or difference > tolerance
-            device = pick.origin.device
-            say(f"  {pick.origin.notebook[:2]} {config.name}: {told(difference, tolerance)} (kept from {device})")
+    folder = project.report_dir(preset) / ".repeat"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder.with_name(".repeat.lock"), timeout=0):
+            every, took = sum(len(one.runs) for one in found), sum(pick.record["seconds"] for pick in picks)
+            say(f"repeat: {len(picks)} of {every} kept runs, from nothing; they took {took:.0f} s when they were kept")
+            far = _make(folder, picks, configs, tolerance)
+            shutil.rmtree(folder)
+    except Timeout:
+        raise UserMistake(f"preset={preset!r}: another repeat of it is running") from None
     say(f"repeat: {len(picks) - far} of {len(picks)} give the kept numbers")
     return 1 if far else 0
+
+
+def _make(folder: Path, picks: Sequence[Pick], configs: "Sequence[RunConfig]", tolerance: float) -> int:
+    """Make the runs that ``folder`` lacks and say of each how far it is; returns how many are too far."""
+    from transnormer_lib.provenance.imports import source_digest
+    from transnormer_lib.training.store import RunStore
+    from transnormer_lib.training.stored_run import RunFailed
+
+    store = RunStore(folder / source_digest([RunStore.__module__]))
+    for other in folder.iterdir():
+        if other != store.root:
+            shutil.rmtree(other, ignore_errors=True)
+    here = [store.find(config) is not None for config in configs]
+    if any(here):
+        say(f"repeat: {sum(here)} of them were made before the interruption")
+    # What each run needs, by the seconds that it took when it was kept.
+    needs = [0.0 if made else pick.record["seconds"] for pick, made in zip(picks, here, strict=True)]
+    far, begun = 0, time.perf_counter()
+    for number, (pick, config) in enumerate(zip(picks, configs, strict=True), 1):
+        try:
+            difference = largest_difference(pick.record, store.get(config).record)
+            words = f"{told(difference, tolerance)} (kept from {pick.origin.device})"
+            far += difference is None or difference > tolerance
+        except RunFailed as failure:  # of the run that this one starts from
+            words = str(failure)
+            far += 1
+        done, all_of_them = sum(needs[:number]), sum(needs)
+        left = f", {left_text(time.perf_counter() - begun, done, all_of_them)}" if 0 < done < all_of_them else ""
+        say(f"  {pick.origin.notebook[:2]} {config.name}, {number} of {len(picks)}: {words}{left}")
+    return far
 
 
 def draw(found: Sequence[Kept], sample: int, seed: int) -> list[Pick]:

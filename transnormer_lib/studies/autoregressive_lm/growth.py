@@ -199,6 +199,6 @@ def next_decade(found: Kept) -> str:
     hours = 10 * math.fsum(run["seconds"] for run in judged) / 3600
     flops = 10 * max(run["flops"] for run in judged)
     return (
-        f"Ten times the operations of the widest, {shown(float(flops), 1)} a run, would take {hours:.0f} core-hours for its "
-        f"{len(losses[widest])} rows."
+        f"Ten times the operations of the widest, {shown(float(flops), 1)} a run, would take {hours:.0f} core-hours "
+        f"for its {len(losses[widest])} rows."
     )
