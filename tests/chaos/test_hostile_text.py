@@ -10,12 +10,15 @@ from typing import Any
 import nbformat
 import pytest
 from chaos_trials import Tried
+from history_factory import git
 from page_checks import Page
 from project_factory import make_project
 from report_factory import CLAIMS, TABLE, THEORY, claim, make_report, write_kept, write_record
 
 from transnormer_lib.cli import main
 from transnormer_lib.ledger.judging import write_json_list
+from transnormer_lib.provenance import environment
+from transnormer_lib.provenance.history import commit_of
 from transnormer_lib.report.index import build_report
 from transnormer_lib.report.pages import outside_resources
 from transnormer_lib.visible import shows_plainly, visible
@@ -150,6 +153,40 @@ def test_a_page_shows_hostile_text_as_text(text: str, tmp_path: Path, tried: Tri
     assert len(Page(report_dir / f"{TABLE}.html").scripts) == 2
     assert re.sub(r"\s+", " ", visible(text)) in texts_of(report_dir / f"{TABLE}.html")
     tried("hostile text")
+
+
+# As git allows them: a branch may have neither spaces nor control characters.
+BRANCH = "Zq7<script>alert(1)</script>;$(touch${IFS}Zq7)`id`|\"'\u202e"
+MESSAGE = "Zq7 <img src=http://evil.example/x.png onerror=alert(1)>\x1b]0;owned\x07\n\nCo: $(touch Zq7)\u202e"
+FILE = "Zq7 <script>alert(1)<\\script>\x1b[2J $(touch Zq7) `id` \u202e.yaml"
+
+
+def test_of_git_nothing_is_read_but_hashes_dates_and_the_files_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tried: Tried
+) -> None:
+    root = tmp_path / "my commit notes ü"
+    report_dir = make_report(root)
+    git(root, "init", "--quiet")
+    git(root, "checkout", "--quiet", "-b", BRANCH)
+    (root / FILE).write_text("a: 1")
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--message", MESSAGE)
+    (root / f"new {FILE}").write_text("a: 1")
+    monkeypatch.setattr(environment, "__file__", str(root / "library" / "provenance" / "environment.py"))
+    made_at, dirty = environment.commit.__wrapped__()
+    first = commit_of(root / "notebooks" / f"{THEORY}.ipynb", lambda text: True)
+    assert first is not None
+    assert (made_at, dirty) == (git(root, "rev-parse", "HEAD"), True)
+    assert (first.name, first.date) == (made_at, "2026-11-20T00:00:00+00:00")
+    for name in (THEORY, TABLE):
+        write_record(report_dir, name, provenance=environment.provenance() | {"commit": made_at, "dirty": dirty})
+    build_report(root, "quick", CLAIMS)
+    main(["claims", "--root", str(root)])
+    main(["report", "--compare", "quick", "HEAD:reports/quick/claims.json", "--root", str(root)])
+    written = [path.read_text() for path in report_dir.rglob("*") if path.suffix in (".html", ".json")]
+    assert [text for text in (*written, *capsys.readouterr()) if "Zq7" in text or ACTING.search(text)] == []
+    assert not list(root.rglob("Zq7"))
+    tried("hostile text of git", 3)
 
 
 def _policy(html: str) -> str:

@@ -88,3 +88,11 @@ def test_a_commit_came_after_itself_and_what_it_was_made_from(tmp_path: Path) ->
     third = commit(tmp_path, {"another": "y"}, 22)
     assert [came_after(tmp_path, name, second) for name in (first, second, third)] == [False, True, True]
     assert came_after(tmp_path, "0" * 40, second) is None
+
+
+def test_a_file_in_a_folder_of_any_name_has_its_commit(tmp_path: Path) -> None:
+    folder = "my commit 1 of ünï"
+    made = commit(tmp_path, {f"{folder}/plan.yaml": "a: 1"})
+    found = commit_of(tmp_path / folder / "plan.yaml", lambda text: text == "a: 1")
+    assert found is not None
+    assert found.name == made

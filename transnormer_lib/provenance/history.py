@@ -21,10 +21,10 @@ class Commit:
 
 def commit_of(path: Path, same: Callable[[str], bool]) -> Commit | None:
     """The first commit whose text of the file was ``same``, as the last committed one must be."""
-    log = _git(path.parent, "log", "--follow", "--name-only", "--format=commit %H %cI %P", "--", path.name)
+    log = _git(path.parent, "log", "--follow", "--name-only", "--format=%x00%H %cI %P", "--", path.name)
     first: Commit | None = None
     parents: list[str] = []
-    for entry in (log or "").split("commit ")[1:]:
+    for entry in (log or "").split("\0")[1:]:
         head, *names = entry.split("\n")
         name, date, *before = head.split()
         text = _git(path.parent, "show", f"{name}:{''.join(names).strip()}")
@@ -48,7 +48,7 @@ def came_after(folder: Path, later: str, earlier: str) -> bool | None:
 def _git(folder: Path, *command: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *command],
+            ["git", "-C", str(folder), "-c", "core.quotePath=false", *command],
             capture_output=True,
             encoding="utf-8",
             errors="replace",
