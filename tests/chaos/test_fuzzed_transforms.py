@@ -179,8 +179,9 @@ def test_autocast_around_and_in_a_mechanism_changes_no_result_of_half_precision(
         mechanism = make(name, seed, torch.float32, causal=causal, impl="chunked")
         block = isinstance(mechanism, AttentionBlock)  # its linear layers are autocast's
         forward_in = forward_in or block
-        # In a backward pass inside its context autocast rounds intermediate gradients, which float16 has no room for.
-        backward_in = backward_in and dtype == torch.bfloat16
+        # In a backward pass inside its context autocast rounds intermediate gradients, which float16 has no room for:
+        # then a gradient may be not finite, but is never finite and wrong.
+        narrow = backward_in and dtype == torch.float16
         x = [t.requires_grad_() for t in draw(name, 1, n, seed, 1.0, torch.float32 if block else dtype)]
         exact = [t.detach().float().requires_grad_() for t in x]
         expected = mechanism(*exact)
@@ -198,6 +199,8 @@ def test_autocast_around_and_in_a_mechanism_changes_no_result_of_half_precision(
             if theirs.grad is not None:
                 assert ours.grad is not None
                 assert ours.grad.dtype == ours.dtype
+                if narrow and not ours.grad.isfinite().all():
+                    continue
                 assert (ours.grad - theirs.grad).norm() <= 64 * eps * largest + eps
 
     one()
