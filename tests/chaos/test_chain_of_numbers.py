@@ -168,6 +168,24 @@ def test_the_numbers_of_a_claim_s_row_in_the_committed_ledger_are_that_claim_s_o
     assert seen == ENTRIES.keys()
 
 
+THESIS_ROW = re.compile(r'<details class="thesis" id="thesis-([^"]+)">(.*?)</div></details>', re.DOTALL)
+
+
+def test_the_numbers_of_a_thesis_row_on_the_committed_index_are_that_thesis_own(tried: Tried) -> None:
+    """Row by row, as in the ledger; the words of the page of findings are compared whole."""
+    page, seen = (PUBLISHED / "index.html").read_text(encoding="utf-8"), set()
+    rows = {row["id"]: row for section in front.sections(answers(), ABOVE, CLAIMS) for row in section["rows"]}
+    for name, shown in THESIS_ROW.findall(page):
+        told = {key: value for key, value in rows[name].items() if key != "plot"} | {"claims": len(rows[name]["parts"])}
+        own = {number for text in texts(told) for number in numbers(text)}
+        text = unescape(re.sub(r"<[^>]+>", " ", re.sub(r"<math.*?</math>", "", shown, flags=re.DOTALL)))
+        assert [number for number in numbers(text) if number not in own] == [], name
+        assert (rows[name]["effect"] or "") in text
+        seen.add(name)
+        tried("number traced", len(numbers(text)))
+    assert seen == rows.keys()
+
+
 def test_the_words_of_found_are_those_of_the_answers(tried: Tried) -> None:
     text = Page(PUBLISHED / "found.html").text
     for paper in findings.found(answers()):
