@@ -87,6 +87,7 @@ def test_rows_of_several_notebooks_are_the_same_runs_at_night() -> None:
     by_name: dict[str, Any] = {}
     for notebook in ("04_autoregressive_lm", "03_attention_dilution", "09_ablations"):
         for run in studies.runs(notebook, resolve(PROJECT, "night", notebook)):
+            run = replace(run, rate_search=())  # notebook 04 tries one rate more, which changes no run
             assert by_name.setdefault(run.name, run) == run
 
 
