@@ -1,6 +1,7 @@
-"""Where the results of a report come from, if not all from one commit and from the project as it is.
+"""Which results of a report are not those of the project as it is.
 
-``--only`` runs some notebooks again and leaves the records of the others, which count as they are.
+``--only`` runs some notebooks again and leaves the records of the others, which count as they are. A record from another
+commit whose digest is today's is of the same code, parameters and kept results, and no such record.
 """
 
 from collections.abc import Sequence
@@ -12,21 +13,17 @@ from transnormer_lib.report.pipeline import plan
 
 
 def told(project: Project, preset: str, notebooks: Sequence[str]) -> list[str]:
-    """A sentence on the notebooks that changed since they ran, one on those that ran at another commit than most."""
+    """A sentence on the notebooks that changed since they ran, with the commits they ran at; none without one."""
     runs = [last_run(project.report_dir(preset), notebook) for notebook in notebooks]
     records = {run.notebook: run.record for run in runs if run.executed}
-    found = []
-    jobs = plan(project, preset, list(records))
-    if stale := [job.notebook for job in jobs if job.digest != records[job.notebook].get("digest")]:
-        found.append(
-            f"Code, parameters or kept results changed since these notebooks ran: {', '.join(stale)}. Their"
-            f" results count as they are; make report PRESET={preset} runs them again."
-        )
-    ran_at: dict[str, list[str]] = {}
-    for notebook, record in records.items():
-        ran_at.setdefault(commit_text(record["provenance"] or {}) or "no known commit", []).append(notebook)
-    most, *others = sorted(ran_at, key=lambda commit: -len(ran_at[commit])) or [""]
-    if others:
-        places = "; ".join(f"{', '.join(ran_at[commit])} at {commit}" for commit in others)
-        found.append(f"The notebooks ran at several commits: {places}; the others at {most}.")
-    return found
+    stale = [
+        f"{job.notebook} (at {commit_text(records[job.notebook]['provenance'] or {}) or 'no known commit'})"
+        for job in plan(project, preset, list(records))
+        if job.digest != records[job.notebook].get("digest")
+    ]
+    if not stale:
+        return []
+    return [
+        f"Code, parameters or kept results changed since these notebooks ran: {', '.join(stale)}. Their results count as"
+        f" they are; make report PRESET={preset} runs them again."
+    ]

@@ -17,10 +17,12 @@ def leads(losses: growth.Losses, *, unit: str) -> Figure:
     drawn = growth.measured(losses)
     columns = min(_COLUMNS, len(drawn))
     rows = -(-len(drawn) // columns)
-    figure, grid = plt.subplots(rows, columns, figsize=(6.8, 0.8 + 2.4 * rows), sharex=True, squeeze=False)
+    size = (6.8, 0.8 + 2.4 * rows)
+    figure, grid = plt.subplots(rows, columns, figsize=size, sharex=True, squeeze=False, layout="constrained")
     panels = grid.ravel()
     for lead, axes in zip(drawn, panels, strict=False):
         _panel(axes, losses, lead)
+    for axes in grid[:, 0]:
         axes.set_ylabel(unit)
     for axes in panels[len(drawn) :]:
         axes.remove()
@@ -42,4 +44,4 @@ def _panel(axes: Axes, losses: growth.Losses, lead: growth.Lead) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(widths, [str(width) for width in widths])
     axes.minorticks_off()
-    axes.set_title(lead.called, fontsize="medium")
+    axes.set_title(lead.called[0].upper() + lead.called[1:], fontsize="small")
