@@ -1,7 +1,7 @@
 """Which results of a report are not those of the project as it is.
 
-``--only`` runs some notebooks again and leaves the records of the others, which count as they are. A record from another
-commit whose digest is today's is of the same code, parameters and kept results, and no such record.
+``--only`` runs some notebooks again and leaves the records of the others, which count as they are. A record from
+another commit whose digest is today's is of the same code, parameters and kept results, and no such record.
 """
 
 from collections.abc import Sequence
@@ -24,6 +24,6 @@ def told(project: Project, preset: str, notebooks: Sequence[str]) -> list[str]:
     if not stale:
         return []
     return [
-        f"Code, parameters or kept results changed since these notebooks ran: {', '.join(stale)}. Their results count as"
-        f" they are; make report PRESET={preset} runs them again."
+        f"Code, parameters or kept results changed since these notebooks ran: {', '.join(stale)}. Their results count"
+        f" as they are; make report PRESET={preset} runs them again."
     ]
