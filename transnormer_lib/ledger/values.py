@@ -70,6 +70,7 @@ def _float_text(value: float, digits: int) -> str:
         return "not a number"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
+    value += 0.0  # no minus before a zero
     if value == 0 or 1e-3 <= abs(value) < _POWERS:
         text = f"{value:,.{digits}g}"
         text = f"{value:,.0f}" if "e" in text else text

@@ -62,7 +62,7 @@ def copies(project: Project, preset: str = _PRESET) -> dict[str, bytes]:
 
 
 def slim(path: Path) -> bytes:
-    """An executed notebook without figures, their values and styles, compressed; equal notebooks give equal bytes."""
+    """An executed notebook without figures, their values and styles, compressed; on one machine always alike."""
     notebook = json.loads(path.read_text(encoding="utf-8"))
     for output in (output for cell in notebook["cells"] for output in cell.get("outputs", ())):
         if "text/html" in output.get("data", {}):

@@ -66,11 +66,14 @@ def repeat(project: Project, preset: str, notebooks: Sequence[str], sample: int,
 
 def _make(folder: Path, picks: Sequence[Pick], configs: "Sequence[RunConfig]", tolerance: float) -> int:
     """Make the runs that ``folder`` lacks and say of each how far it is; returns how many are too far."""
+    import torch
+
     from transnormer_lib.provenance.imports import source_digest
     from transnormer_lib.training.store import RunStore
     from transnormer_lib.training.stored_run import RunFailed
 
-    store = RunStore(folder / source_digest([RunStore.__module__]))
+    # What other code or another torch made may differ in the last bit, which is what is asked.
+    store = RunStore(folder / f"{source_digest([RunStore.__module__])}-torch-{torch.__version__}")
     for other in folder.iterdir():
         if other != store.root:
             shutil.rmtree(other, ignore_errors=True)

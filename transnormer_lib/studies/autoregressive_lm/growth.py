@@ -18,6 +18,7 @@ from transnormer_lib.ledger.values import shown
 from transnormer_lib.progress import tracked
 from transnormer_lib.studies.autoregressive_lm.factors import architecture_of, row
 from transnormer_lib.studies.common import language_models, rates
+from transnormer_lib.studies.common.findings import signed
 from transnormer_lib.studies.common.language_models import final_bits
 from transnormer_lib.training.config import RunConfig
 from transnormer_lib.training.store import RunStore
@@ -119,7 +120,7 @@ def table(losses: Losses) -> list[dict[str, Any]]:
     ahead = leads(losses, SOFTMAX_LEAD)
     return [
         {"width": dim, **{name: mean(found) for name, found in by_row.items()}}
-        | {"T2's lead over softmax": mean(ahead[dim]), "range": spread(ahead[dim], 4)}
+        | ({"T2's lead over softmax": mean(ahead[dim]), "range": spread(ahead[dim], 4)} if ahead else {})
         for dim, by_row in sorted(losses.items())
     ]
 
@@ -176,9 +177,9 @@ def told(losses: Losses) -> str:
     ways = []
     for lead in measured(losses):
         change = per_doubling(losses, lead)
-        way = "grows" if change.low > 0 else "shrinks" if change.high < 0 else "does not change beyond its interval"
-        size, low, high = (shown(value, 2) for value in (change.mean, change.low, change.high))
-        ways.append(f"{lead.called} {way}: by {size} bits per doubling ({low} to {high})")
+        way = "it grows" if change.low > 0 else "it shrinks" if change.high < 0 else "the interval holds zero"
+        size, low, high = (signed(value, 3) for value in (change.mean, change.low, change.high))
+        ways.append(f"{lead.called} changes by {size} bits per doubling ({low} to {high}): {way}")
     return (
         f"From width {min(losses)} to {max(losses)}, with a line per seed, {'; '.join(ways)}. "
         f"A line through {len(losses)} widths says nothing beyond them."

@@ -102,22 +102,26 @@ def extremes(values: Mapping[str, float], *, what: str, unit: str, digits: int) 
 
 
 def ends(values: Mapping[str, float | None], *, what: str, unit: str = "", digits: int = 3) -> str:
-    """The rows with the smallest and the largest value, in a sentence; rows without a finite value are left out.
+    """The rows with the smallest and the largest value, in a sentence, and the rows without a finite value.
 
     ``what`` names the value, ``digits`` are significant ones.
     """
     known = {row: value for row, value in values.items() if value is not None and math.isfinite(value)}
     if not known:
         return f"{what}: no row has a value."
+    without = [row for row in values if row not in known]
+    rest = f"; no value for {joined(without)}." if without else "."
     least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
     low, high = (f"{shown(known[row], digits)}{unit}" for row in (least, most))
     if low == high:
-        return f"{what}: {low} for {least if len(known) == 1 else 'every row'}."
-    return f"{what}: from {low} for {least} to {high} for {most}."
+        return f"{what}: {low} for {joined(list(known)) if without or len(known) == 1 else 'every row'}{rest}"
+    return f"{what}: from {low} for {least} to {high} for {most}{rest}"
 
 
 def counted(names: Sequence[str], of: int, *, what: str) -> str:
     """How many of ``of`` things are so, in a sentence that names them unless they are many or all."""
+    if not of:
+        return f"{what}: nothing to compare."
     if not names:
         return f"{what}: none of {of:,}."
     some = f" ({', '.join(names)})" if len(names) < of and len(names) <= _NAMED else ""

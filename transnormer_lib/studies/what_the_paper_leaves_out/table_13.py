@@ -6,7 +6,7 @@ published. If no value does, the result is None. The search does not use the siz
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from transnormer_lib.models.config import Kind, ModelConfig
 from transnormer_lib.models.language_model import count_parameters, width_for
 from transnormer_lib.papers import settings, tables
 
+_UNCERTAIN = 10  # entries of a vocabulary found from a count that is printed to 0.01 M
 _TABLE: dict[Kind, str] = {"decoder": "table_4", "encoder": "table_5"}
 MODELS: dict[Kind, settings.Model] = {"decoder": "autoregressive", "encoder": "bidirectional"}
 
@@ -132,3 +133,10 @@ def rows() -> list[dict[str, Any]]:
             line = {"model": model, "setting": setting, "printed": said(kind, name), "found": found, "where": where}
             lines.append(line)
     return lines
+
+
+def differs(line: Mapping[str, Any]) -> bool:
+    """Whether a line of :func:`rows` was found otherwise than printed, beyond what rounding leaves open."""
+    if line["setting"] == "vocabulary" and line["found"] is not None:
+        return abs(line["printed"] - line["found"]) > _UNCERTAIN
+    return bool(line["printed"] != line["found"])
