@@ -14,19 +14,21 @@ SOURCES = [
     *sorted(CHECKOUT.glob("notebooks/*.ipynb")),
     *sorted(CHECKOUT.glob("transnormer_lib/studies/**/*.py")),
 ]
-NO_FINDINGS = {
-    "capitalize",
-    "join",
-    "label",
-    "len",
-    "map",
-    "max",
-    "min",
-    "sorted",
-    "speed_unit",
-    "str",
-    "unit",
-    "with_gaps",
+# What makes a sentence of numbers: of studies/common/findings.py, of the registers, and of single studies.
+FINDINGS = {
+    "confirmed",
+    "counted",
+    "differing",
+    "ends",
+    "extremes",
+    "farthest",
+    "in_words",
+    "leads_in_words",
+    "over_base",
+    "overtaking",
+    "quicker",
+    "ranks_in_words",
+    "same_best",
 }
 # Tables that show no result, by how their captions begin, and what they show.
 EXEMPT = {
@@ -41,6 +43,8 @@ EXEMPT = {
     "How each task is trained": "settings",
     "One configuration: what each row is made of": "settings",
     "How each row's learning rate was chosen": "settings",
+    "Kept from the preset {found.preset}": "settings",
+    "Kept verdicts on the orderings": "counted",  # how many there are of each, joined without a sentence of its own
     "Loss in {unit} by width": "figure",  # the figure beside it says how the leads change with the width
     "Text ": "sample",
     "How the places of one batch are drawn": "sample",
@@ -87,7 +91,7 @@ def _computed(part: ast.expr) -> bool:
     written = [node.value for node in ast.walk(part) if isinstance(node, ast.FormattedValue)]
     if any(isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div) for value in written):
         return True
-    return any(isinstance(node, ast.Call) and _name(node.func) not in NO_FINDINGS for node in ast.walk(part))
+    return any(isinstance(node, ast.Call) and _name(node.func) in FINDINGS for node in ast.walk(part))
 
 
 def _names(part: ast.expr) -> list[str]:
@@ -114,3 +118,19 @@ def test_a_table_with_results_says_what_it_shows(path: Path) -> None:
 def test_every_exemption_is_of_a_table_that_says_nothing() -> None:
     silent = [begins for path in SOURCES for begins, finding in tables(path) if not finding]
     assert [begins for begins in EXEMPT if not any(one.startswith(begins) for one in silent)] == []
+
+
+@pytest.mark.parametrize(
+    ("caption", "finding"),
+    [
+        ("'Losses of all rows.'", False),
+        ("f'Losses at width {shown(dim)}, rounded: {round(mean(x), 2)}; {joined(rows)}.'", False),
+        ("f'Losses of {\", \".join(x.items())}.'", False),
+        ("'Losses. ' + findings.ends(losses, what='Loss')", True),
+        ("f'Keys take {longest / head:,.0f} times fewer.'", True),
+    ],
+)
+def test_a_caption_without_a_sentence_of_numbers_is_seen(caption: str, finding: bool, tmp_path: Path) -> None:
+    path = tmp_path / "some.py"
+    path.write_text(f"show_table(lines, caption={caption})\n")
+    assert [found for _, found in tables(path)] == [finding]

@@ -6,7 +6,7 @@ published. If no value does, the result is None. The search does not use the siz
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from transnormer_lib.models.architectures import published
 from transnormer_lib.models.config import Kind, ModelConfig
 from transnormer_lib.models.language_model import count_parameters, width_for
 from transnormer_lib.papers import settings, tables
+from transnormer_lib.studies.common.findings import joined
 
 _UNCERTAIN = 10  # entries of a vocabulary found from a count that is printed to 0.01 M
 _TABLE: dict[Kind, str] = {"decoder": "table_4", "encoder": "table_5"}
@@ -135,8 +136,13 @@ def rows() -> list[dict[str, Any]]:
     return lines
 
 
-def differs(line: Mapping[str, Any]) -> bool:
-    """Whether a line of :func:`rows` was found otherwise than printed, beyond what rounding leaves open."""
+def differing(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Which lines of :func:`rows` were found otherwise than printed, beyond rounding, in a sentence."""
+    names = [f"{line['setting']} of the {line['model']} model" for line in lines if _differs(line)]
+    return f"{len(names)} of {len(lines)} settings differ: {joined(names)}."
+
+
+def _differs(line: Mapping[str, Any]) -> bool:
     if line["setting"] == "vocabulary" and line["found"] is not None:
         return abs(line["printed"] - line["found"]) > _UNCERTAIN
     return bool(line["printed"] != line["found"])
