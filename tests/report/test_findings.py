@@ -84,6 +84,8 @@ def test_how_sure_is_counted_from_the_kept_runs() -> None:
     told = "8 kept runs: 1,000 to 4,000 parameters, 600 to 600 steps, 5 seeds a row, 4 hours of training"
     assert told in first
     assert "a CPU; another" in first
+    both = kept(notebook="04_d", device="another; a CPU")  # trained on two, each of which is named once
+    assert "on a CPU; another." in findings.how_sure([kept(), both])[0]
     assert "learning rate" in second
     shared = kept(notebook="03_c", runs=kept().runs)  # a run that two studies read counts once
     assert findings.how_sure([kept(), shared, kept(notebook="02_b", device="another")]) == [first, second]

@@ -39,7 +39,7 @@ class Kept:
     parameters: Mapping[str, Any]
     claims: Sequence[Mapping[str, Any]]  # as in claims.json
     runs: Sequence[Mapping[str, Any]]  # records, in the order of the study's runs
-    device: str  # that trained the runs
+    device: str  # that trained the runs; several are joined by semicolons
     threads: int
     commit: str  # whose code trained them, and whether there were local changes
     started: str  # when the notebook started; ISO 8601
@@ -50,6 +50,11 @@ class Kept:
     def training_seconds(self) -> float:
         """Total over all runs."""
         return sum(run["seconds"] for run in self.runs)
+
+    @property
+    def devices(self) -> list[str]:
+        """Each that trained some of the runs."""
+        return self.device.split("; ")
 
     @property
     def href(self) -> str:

@@ -124,7 +124,7 @@ def how_sure(kept: Sequence[Kept]) -> list[str]:
     seeds = sorted({len(one.parameters["seeds"]) for one in judged})
     sizes, steps = (sorted(run[name] for run in runs) for name in ("parameters", "steps"))
     hours = sum(run["seconds"] for run in runs) / 3600
-    machines = sorted({one.device for one in judged})
+    machines = sorted({device for one in judged for device in one.devices})
     return [
         f"Answers about trained models rest on {len(runs):,} kept runs: {sizes[0]:,} to {sizes[-1]:,} parameters, "
         f"{steps[0]:,} to {steps[-1]:,} steps, {' or '.join(map(str, seeds))} seeds a row, "
