@@ -182,6 +182,12 @@ def test_a_paper_without_an_effect_on_the_loss_has_no_axis() -> None:
     assert section["rows"][0]["plot"] is None
 
 
+@pytest.mark.parametrize("standing", ["not run", "not learned"])
+def test_a_row_without_a_size_says_what_became_of_the_measurement(standing: str) -> None:
+    (section,) = front.sections([answer("a", "cannot tell", standing=standing)], [], by_id(CLAIMS))
+    assert section["rows"][0]["unsized"] == standing
+
+
 def test_without_theses_the_page_stands_all_the_same(tmp_path: Path) -> None:
     make_report(tmp_path)
     build_report(tmp_path, "quick", CLAIMS)
