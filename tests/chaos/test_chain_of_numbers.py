@@ -1,5 +1,6 @@
 """From every number of README's answers and of the committed report to its record, and from there to the runs."""
 
+import gzip
 import json
 import math
 import re
@@ -20,7 +21,7 @@ from transnormer_lib.ledger.claims import by_id, load
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.theses import Answer
 from transnormer_lib.ledger.values import rounded
-from transnormer_lib.ledger.verdicts import FAILURES, Judgement
+from transnormer_lib.ledger.verdicts import FAILURES, VERDICTS, Judgement
 from transnormer_lib.papers import discrepancies
 from transnormer_lib.papers.catalogue import papers
 from transnormer_lib.project import Project
@@ -121,6 +122,7 @@ def _row(entry: Mapping[str, Any]) -> Iterator[str]:
     claim = CLAIMS[entry["id"]]
     yield from texts(cards.view(claim, judgement))
     yield from texts(cards.tried_text(claim, judgement))
+    yield cards.claim_line(claim, judgement)
 
 
 def _counts() -> list[str]:
@@ -150,6 +152,53 @@ def test_every_number_of_a_committed_page_has_a_source(page: str, tried: Tried) 
     tried("number traced", len(found))
 
 
+def _words(html: str) -> str:
+    """The text of a part of a page without its formulas and drawings; no tag joins two numbers."""
+    html = re.sub(r"<(math|script|style|svg)\b.*?</\1>", " ", html, flags=re.DOTALL)
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
+
+
+# What a page counts of itself: its exhibits, its lines of code, its parameters and its claims.
+COUNTED = re.compile(
+    r"(?:Figure|Table) \d+\.\d+|(?:Code|Printed|defaults) \d+ lines|(?:The other|All) \d+ claims"
+    rf"|(?<![\w.,])\d+ (?:claims:|parameters have|\S (?:{'|'.join(VERDICTS)}))"
+)
+
+
+# Of a comparison that a larger scale's kept one replaces in the ledger only the page has the p-value after Holm.
+HOLM = re.compile(r"p ([\d.]+(?:·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?); ([\d.]+(?:·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?) among (\d+) orderings")
+DIGITS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+
+
+def _value(text: str) -> float:
+    return float(text.replace("·10", "e").translate(DIGITS))
+
+
+@pytest.mark.parametrize("notebook", PROJECT.notebooks)
+def test_every_number_of_a_notebook_s_page_stands_in_what_was_executed_or_judged(notebook: str, tried: Tried) -> None:
+    """In its executed notebook as it is committed, its record, its claims, the theses or a term."""
+    executed = json.loads(gzip.decompress((PUBLISHED / f"{notebook}.ipynb.gz").read_bytes()))
+    told = [text for cell in executed["cells"] for text in texts([cell["source"], cell.get("outputs", [])])]
+    told += [unescape(re.sub(r"<[^>]+>", " ", text)) for text in told] + [*texts(record(notebook))]
+    told += [text for entry in ENTRIES.values() if entry["notebook"] == notebook for text in _row(entry)]
+    told += [text for entry in ENTRIES.values() if entry["notebook"] == notebook for text in texts(entry)]
+    told += [text for one in ABOVE if one.notebook == notebook for text in texts(one.origin(CLAIMS))]
+    for found in answers():
+        told += texts([found.because, front.effect_text(found), front.published_text(found), found.thesis.model_dump()])
+    told += [text for term in terms() for text in texts(term.model_dump())]
+    told += texts(index.run_facts([record(notebook)], 1))
+    provenance = record(notebook)["provenance"]
+    told += [f"{seconds:.0f}" for seconds in (provenance["wall_seconds"], sum(provenance.get("training", {}).values()))]
+    own = {number.replace(",", "") for text in told for number in numbers(text)}
+    page = _words((PUBLISHED / f"{notebook}.html").read_text(encoding="utf-8"))
+    for p, corrected, members in HOLM.findall(page):
+        assert 0.9 * _value(p) <= _value(corrected) <= 1.1 * int(members) * _value(p)
+    shown = numbers(COUNTED.sub(" ", HOLM.sub(r"p \1", page)))
+    assert len(shown) > 100
+    assert [number for number in shown if number.replace(",", "") not in own] == []
+    tried("number traced", len(shown))
+
+
 LEDGER_ROW = re.compile(r'<tr id="claim-([^"]+)" [^>]*data-verdict="([^"]+)".*?</tr>', re.DOTALL)
 
 
@@ -160,7 +209,7 @@ def test_the_numbers_of_a_claim_s_row_in_the_committed_ledger_are_that_claim_s_o
         name, verdict = row[1], row[2]
         entry = ENTRIES[name]
         own = {number for text in (*texts(entry), *_row(entry), name) for number in numbers(str(text))}
-        shown = numbers(unescape(re.sub(r"<[^>]+>", " ", re.sub(r"<math.*?</math>", "", row[0], flags=re.DOTALL))))
+        shown = numbers(_words(row[0]))
         assert verdict == entry["verdict"]
         assert [number for number in shown if number not in own] == [], name
         seen.add(name)
@@ -178,7 +227,7 @@ def test_the_numbers_of_a_thesis_row_on_the_committed_index_are_that_thesis_own(
     for name, shown in THESIS_ROW.findall(page):
         told = {key: value for key, value in rows[name].items() if key != "plot"} | {"claims": len(rows[name]["parts"])}
         own = {number for text in texts(told) for number in numbers(text)}
-        text = unescape(re.sub(r"<[^>]+>", " ", re.sub(r"<math.*?</math>", "", shown, flags=re.DOTALL)))
+        text = _words(shown)
         assert [number for number in numbers(text) if number not in own] == [], name
         assert (rows[name]["effect"] or "") in text
         seen.add(name)
