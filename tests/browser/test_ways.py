@@ -111,6 +111,8 @@ def test_a_question_of_the_front_page_is_one_tap_from_its_answer_on_a_phone(
         return
     anchor = at(page).partition("#")[2]
     assert page.evaluate(IN_SIGHT, anchor)
+    if anchor == "why":
+        assert page.get_by_role("table", name="Causes").locator("tbody tr").count() > 0
     if anchor.startswith("thesis-"):
         assert page.locator(f"[id='{anchor}'] .why").is_visible()
 

@@ -192,6 +192,17 @@ def test_a_claim_that_was_added_after_the_plan_is_told_and_decides_nothing() -> 
     ).exploratory
 
 
+@pytest.mark.parametrize(
+    ("verdict", "says"), [("reproduced", "it is so"), ("opposite", "the reverse"), ("unresolved", "whether it is so")]
+)
+def test_a_cause_is_told_by_its_claim_s_verdict_and_decides_nothing(verdict: str, says: str) -> None:
+    change = {"claim": "second", "holds": "it is so", "fails": "it is not", "reverse": "the reverse"}
+    found = answered(thesis(["lead"], cause=[change]), lead="reproduced", second=verdict)
+    assert found.answer == "supported"
+    assert [part.says.partition(" (")[0] for part in found.causes] == [says]
+    assert "second" not in found.thesis.claims
+
+
 def test_an_effect_that_quick_measured_is_not_shown() -> None:
     found = answered(thesis(["lead"], effect=EFFECT), lead=entry("lead", "trend", "quick", measured()))
     assert (found.effect, found.interval) == (None, None)

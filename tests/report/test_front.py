@@ -32,9 +32,10 @@ def thesis(name: str, claim: str = "bound-holds", **fields: Any) -> Thesis:
 
 
 EFFECT = {"claim": "ahead", "form": "percent", "unit": "percent of the loss"}
+CAUSE = {"claim": "structure", "holds": "one change mends it", "fails": "no change mends it"}
 ASKED = [
     ("transnormer", thesis("theory")),
-    ("transnormer", thesis("broken", "bound-breaks")),
+    ("transnormer", thesis("broken", "bound-breaks", cause=[CAUSE])),
     ("transnormer", thesis("trained", "ahead", effect=EFFECT, headline=True)),
     (
         "transnormer",
@@ -65,6 +66,13 @@ def test_the_answers_stand_before_everything_else_and_name_every_thesis(root: Pa
     assert "Does not hold: broken." in page.text
     assert "Holds: theory." in page.text
     assert {f"thesis-{asked.id}" for _, asked in ASKED} <= set(page.ids)
+
+
+def test_the_page_says_why_beside_the_thesis_and_in_a_table_of_its_own(root: Path) -> None:
+    page = Page(root / QUICK / "index.html")
+    assert page.text.count("One change mends it.") == 2
+    assert "#why" in page.links
+    assert "01_theory.html#claim-structure" in page.links
 
 
 def test_models_at_quick_give_no_effect(root: Path) -> None:

@@ -63,6 +63,15 @@ def test_failures_come_before_the_notebooks_and_nothing_that_held_is_among_them(
     assert "bound-holds" not in text
 
 
+def test_what_is_wrong_in_print_comes_before_what_models_contradict(tmp_path: Path) -> None:
+    make_report(tmp_path)
+    build_report(tmp_path, "quick", CLAIMS)
+    text = Page(tmp_path / QUICK / "index.html").text
+    failed = text[text.index("What failed") : text.index("The notebooks")]
+    assert failed.index("In print") < failed.index("bound-breaks")
+    assert "In what was measured" not in failed  # nothing that was measured failed here
+
+
 def test_what_failed_of_our_own_does_not_stand_among_the_paper_s_claims(tmp_path: Path) -> None:
     make_report(tmp_path)
     ours = {"statement": "Beyond the paper, it breaks."}

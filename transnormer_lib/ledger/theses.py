@@ -82,6 +82,7 @@ class Thesis(Record):
     short: _Text
     in_favour: list[Bearing] = Field(alias="for")
     against: list[Bearing] = []  # noqa: RUF012  pydantic copies the default
+    cause: list[Bearing] = []  # noqa: RUF012  changes of one thing alone, which say why; they decide nothing
     effect: Effect | None = None
     headline: bool = False  # its effect is named in the answer on the front page
     would_change: _Text  # the evidence that would change the answer
@@ -125,6 +126,7 @@ class Answer:
     seeds: tuple[int, ...] | None = None
     controls: str | None = None  # what the effect's matched controls did
     exploratory: bool = False  # whether the effect's claim was added after its study's plan
+    causes: tuple[Part, ...] = ()  # of ``thesis.cause``
 
     @property
     def beyond(self) -> bool:
@@ -184,7 +186,8 @@ def read(path: Path, claims: Sequence[Claim]) -> tuple[Thesis, ...]:
     for fields in read_list(path) if path.exists() else []:
         where = f"{path.parent.name}/{path.name}: thesis {fields.get('id') if isinstance(fields, dict) else fields!r}"
         thesis = build(Thesis, fields, where)
-        for name in [*thesis.claims, *([thesis.effect.claim] if thesis.effect else [])]:
+        causes = [bearing.claim for bearing in thesis.cause]
+        for name in [*thesis.claims, *causes, *([thesis.effect.claim] if thesis.effect else [])]:
             if name not in known:
                 raise ValueError(f"{where}: claim={name!r}: no such claim{nearest(name, known)}")
             if known[name].paper.replace("-", "_") != path.parent.name:
@@ -215,6 +218,7 @@ def answer(paper: str, thesis: Thesis, claims: Mapping[str, Claim], entries: Map
         word,
         tuple(parts),
         scale=max(decided, key=SCALES.index, default=None),
+        causes=tuple(_part(bearing, claims, entries, "for", "against") for bearing in thesis.cause),
         **_effect(thesis, paper, claims, entries),
     )
 

@@ -122,6 +122,8 @@ def _row(found: Answer, axis: Axis | None, kept: Sequence[Kept], claims: Mapping
         "published": published_text(found),
         "plot": _plot(found, axis),
         "parts": [part for side in ("for", "against", "open") for part in found.parts if part.side == side],
+        "short": thesis.short,
+        "causes": found.causes,
         "scale": found.scale,
         "seeds": len(found.seeds) if found.seeds and found.interval else None,
         "kept": [one.origin(claims) for one in kept if one.notebook in origins],

@@ -47,7 +47,8 @@ from transnormer_lib.report.terms_page import write_terms_page
 
 # Shown on the scoreboard even if zero.
 _ALWAYS = ("refuted", "not reproduced", "not run")
-SHOWN_FAILURES = 8  # the others unfold
+SHOWN_FAILURES = 5  # of either kind; the others unfold
+_IN_PRINT = ("refuted", "misprint", "inconsistent")  # what is wrong in a paper whoever trains what
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,9 @@ def _write_index(
     found = counts(rows)
     deciding = {name for one in answers if not one.beyond for name in one.thesis.claims}
     own = {claim.id for claim in claims if claim.beyond} - deciding
-    failures = _by_weight([row for row in rows if row["verdict"] in FAILURES], answers)
+    in_print = [row for verdict in _IN_PRINT for row in rows if row["verdict"] == verdict]
+    measured = _by_weight([row for row in rows if row["verdict"] in FAILURES and row not in in_print], answers)
+    sections = front.sections(answers, above, by_id(claims))
     page = html_page(
         "index.html.j2",
         "reveal.js",
@@ -217,13 +220,18 @@ def _write_index(
         told=told,
         broken=[_broken(item, have_page) for item in failed],
         fast=next((one.thesis.id for one in answers if one.thesis.id == papers()[one.paper].speed), None),
-        sections=front.sections(answers, above, by_id(claims)),
+        sections=sections,
+        causes=[row for section in sections for row in section["rows"] if row["causes"]],
+        ours={row["id"]: row["ours"] for row in rows},
         counts=found,
         always=_ALWAYS,
         decided=sum(found.values()) - found["not run"] - found["undecided"],
         run_facts=run_facts(records, len(notebooks)),
-        failed=[row for row in failures if row["id"] not in own],
-        own_failed=[row for row in failures if row["id"] in own],
+        failed=[
+            ("In print", [row for row in in_print if row["id"] not in own]),
+            ("In what was measured", [row for row in measured if row["id"] not in own]),
+        ],
+        own_failed=[row for row in (*in_print, *measured) if row["id"] in own],
         shown_failures=SHOWN_FAILURES,
         total=len(rows),
         registers=[register for paper in papers().values() if (register := _register(paper, have_page))],
