@@ -144,7 +144,9 @@ def _prose(notebook: str) -> list[str]:
 
 @pytest.mark.parametrize("page", ["index", "found"])
 def test_every_number_of_a_committed_page_has_a_source(page: str, tried: Tried) -> None:
-    told = re.sub(r"The other \d+|\d+ of our own that failed", " ", Page(PUBLISHED / f"{page}.html").text)  # folded rows
+    told = re.sub(
+        r"The other \d+|\d+ of our own that failed", " ", Page(PUBLISHED / f"{page}.html").text
+    )  # folded rows
     found, sources = numbers(told), _sources()
     assert len(found) > 50
     assert [number for number in found if number not in sources] == []

@@ -131,7 +131,7 @@ def how_sure(kept: Sequence[Kept]) -> list[str]:
         f"{hours:.0f} hours of training on {'; '.join(machines)}.",
         "A row has its own learning rate, chosen on seeds that are not judged; GLUE and long sequences have one for "
         "all rows. A positive effect speaks for its thesis, with a 95% interval paired by seed; unresolved is what "
-        "holds zero, at the latest after the correction for several comparisons. Nobody wins against a model that does "
+        "holds zero or the lag allowed, at the latest after the correction for several comparisons. Nobody wins against a model that does "
         "not beat a bigram or, where tokens are masked, a two-sided n-gram. What larger models would do is not known "
         "from these.",
     ]

@@ -76,7 +76,8 @@ def measure_device(gpu: bool) -> Device:
     rate = 2.0 * size**3 / fastest
     if cuda:
         return Device(torch.cuda.get_device_name(), rate)
-    return Device(f"{platform.machine()} CPU, {torch.get_num_threads()} thread(s)", rate)
+    threads = torch.get_num_threads()
+    return Device(f"{platform.machine()} CPU, {threads} thread{'' if threads == 1 else 's'}", rate)
 
 
 def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device) -> list[PlannedRun]:

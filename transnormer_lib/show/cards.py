@@ -145,10 +145,10 @@ def _values(claim: Claim, judgement: Judgement) -> list[tuple[str, str]]:
             rows.append((side, f"{_mean(numbers)} ({shown(min(numbers))} to {shown(max(numbers))})"))
         if judgement.interval:
             low, high = judgement.interval
-            ahead = (
+            lead = (
                 f"{shown(ours['difference'])}, 95% in [{shown(low)}, {shown(high)}], {_repetitions(claim, judgement)}"
             )
-            rows.append(("ahead by", ahead))
+            rows.append(("lead", lead))
             p = f"{shown(ours['p'], 2)}"
             if ours.get("family", 1) > 1:
                 p += f"; {shown(ours['p_holm'], 2)} among {ours['family']} orderings (Holm)"

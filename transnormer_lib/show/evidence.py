@@ -31,7 +31,10 @@ def runs_read(records: Iterable[Mapping[str, Any]]) -> None:
         training[str(record["seconds"])] = record["seconds"]  # no two runs take the same time to the microsecond
         conditions = record["provenance"]
         made[f"torch {conditions['versions'].get('torch')} on {conditions['device']}"] += 1
-    line = f"{made.total()} runs, {seconds:.0f} seconds of training in all" + (f"; {runs_text(made)}" if made else "")
+    total = made.total()
+    line = f"{total} run{'' if total == 1 else 's'}, {seconds:.0f} seconds of training in all" + (
+        f"; {runs_text(made)}" if made else ""
+    )
     display({"text/plain": line, PROVENANCE_MIME: {"runs": dict(made), "training": training}}, raw=True)
 
 

@@ -286,7 +286,7 @@ def test_tables_have_a_line_per_row_a_column_per_length_and_a_mark_where_a_value
 
 def test_rows_that_are_faster_are_counted_by_part_and_at_the_longest_length() -> None:
     assert found.quicker(results(), "transnormer-t2", "inference") == (
-        "Faster than transnormer-t2 at 5,120 tokens: 1 of 2 (performer)."
+        "Faster than transnormer-t2 at 5,120 tokens, by the median of the rounds' ratios: 1 of 2 (performer)."
     )
     assert found.quicker(Results(()), "transnormer-t2", "inference") == "None of Table 7's lengths is measured."
     lines = [line for part in PARTS for line in found.crossovers(results(), part)]
@@ -424,7 +424,8 @@ def _two_rows() -> Results:
 
 def test_the_place_of_a_row_is_among_those_that_were_measured() -> None:
     assert found.fastest(_two_rows(), "transnormer-t2", 1024) == (
-        "Place of transnormer-t2 at 1,024 tokens: 2 of 3 in training (first: linear), 4.0 times vanilla's speed."
+        "Place of transnormer-t2 at 1,024 tokens, by the median time of a step: 2 of 3 in training (first: linear), "
+        "4.0 times vanilla's speed."
     )
     assert found.leanest(_two_rows(), "transnormer-t2", 1024).endswith("first: 3 of 3 in training (first: linear).")
     assert found.fastest(_two_rows(), "linear", 1024).endswith("1 of 3 in training, 8.0 times vanilla's speed.")

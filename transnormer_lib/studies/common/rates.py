@@ -223,7 +223,8 @@ def show_search(search: Search, store: RunStore) -> None:
 def kept_table(found: Kept) -> list[dict[str, Any]]:
     """One line per row of kept language models with a rate of its own: its loss at the rates tried, and the rate taken.
 
-    Read from the kept parameters and records; a rate without a run there has no loss.
+    Read from the kept parameters and records. A rate without a run there has no loss; a row without any is trained
+    by another notebook, whose kept file shows its search.
     """
     given, bits = found.parameters, {record["name"]: bits_of(record) for record in found.runs}
     lines = []
@@ -233,7 +234,8 @@ def kept_table(found: Kept) -> list[dict[str, Any]]:
             names = [run_name(given["task"], f"{row}-lr{rate:g}", seed) for seed in given["rate_seeds"]]
             known = [bits[name] for name in names if name in bits]
             line[shown(rate)] = mean(known) if known else None
-        lines.append(line | {"taken": shown(taken)})
+        if any(value is not None for name, value in line.items() if name != "row"):
+            lines.append(line | {"taken": shown(taken)})
     return lines
 
 
@@ -243,7 +245,7 @@ def show_kept(found: Kept) -> None:
     if not lines:
         return
     judged, searched = (joined([str(seed) for seed in given[name]]) for name in ("seeds", "rate_seeds"))
-    counts = Counter(given["rates"].values())
+    counts = Counter(given["rates"][line["row"]] for line in lines)
     taken = joined([f"{shown(rate)} by {counts[rate]}" for rate in sorted(counts)])
     show_table(
         lines,

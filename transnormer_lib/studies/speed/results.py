@@ -168,7 +168,11 @@ def quicker(results: Results, row: str, part: Part) -> str:
     others = [other for other in results.rows() if other != row]
     ratios = {label(o): times for o in others if (times := times_faster(results, row, o, lengths[-1], part))}
     faster = [other for other, times in ratios.items() if statistics.median(times) < 1]
-    return findings.counted(faster, len(ratios), what=f"Faster than {label(row)} at {lengths[-1]:,} tokens")
+    return findings.counted(
+        faster,
+        len(ratios),
+        what=f"Faster than {label(row)} at {lengths[-1]:,} tokens, by the median of the rounds' ratios",
+    )
 
 
 def exponents(results: Results, part: Part, from_length: int) -> dict[str, float | None]:
@@ -315,7 +319,9 @@ def fastest(results: Results, row: str, length: int) -> str:
             told = _place(known, row, f"in {part}")
             said.append(told + (f", {known['vanilla'] / known[row]:.1f} times vanilla's speed" * ("vanilla" in known)))
     return (
-        f"Place of {label(row)} at {length:,} tokens: {'; '.join(said)}." if said else f"No time at {length:,} tokens."
+        f"Place of {label(row)} at {length:,} tokens, by the median time of a step: {'; '.join(said)}."
+        if said
+        else f"No time at {length:,} tokens."
     )
 
 
