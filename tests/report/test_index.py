@@ -307,3 +307,8 @@ def test_the_front_page_says_how_long_notebooks_and_training_took(tmp_path: Path
     build_report(tmp_path, "quick", CLAIMS)
     text = Page(report_dir / "index.html").text
     assert "0.4 minutes of notebooks, beside 3.0 minutes in which their runs were trained" in text
+    assert "0.2 minutes, from the first notebook's start to the last one's end" in text
+    later = record_json(THEORY)["provenance"] | {"started": "2026-01-03T03:04:05+00:00"}
+    write_record(report_dir, THEORY, provenance=later)
+    build_report(tmp_path, "quick", CLAIMS)
+    assert "from the first notebook's start" not in Page(report_dir / "index.html").text

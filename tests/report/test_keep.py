@@ -158,6 +158,13 @@ def test_code_that_differs_from_its_commit_is_said_to(project: Project, monkeypa
     found = kept.read("quick", NOTEBOOK, project)
     assert found is not None
     assert found.commit == "abc, with local changes; not known"
+    assert "commits abc, with local changes, not known." in found.sentence()
+
+
+def test_many_commits_are_counted_on_a_page_and_named_in_the_file() -> None:
+    commit = "; ".join(["a" * 40, "b" * 40 + ", with local changes", "c" * 40])
+    found = kept.Kept("night", "night", NOTEBOOK, {}, [], [], "a machine", 1, commit, "2026-01-02")
+    assert found.sentence().endswith("3 commits, 1 of them with local changes.")
 
 
 def test_the_plan_is_kept_with_its_commit_and_the_runs_that_came_after_it(

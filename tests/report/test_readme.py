@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from test_front import EFFECT, answer, thesis
 
+from transnormer_lib.ledger import kept
 from transnormer_lib.ledger.judging import NEVER_RUN
 from transnormer_lib.ledger.theses import Answer, Part
 from transnormer_lib.project import Project, UserMistake
@@ -71,9 +72,11 @@ def test_a_file_without_its_marks_is_left_as_it_is(text: str, tmp_path: Path) ->
     "preset", ["quick", "night", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gpu", "paper"))]
 )
 def test_the_costs_in_the_committed_readme_are_those_of_the_plan(preset: str) -> None:
-    """All but the hours, which are another machine's."""
+    """All but the estimated hours, which are another machine's."""
     project, device = Project(CHECKOUT), Device("here", 1e9)
-    (line,) = readme.costs({preset: plan(project, preset, project.notebooks, device)}, device).splitlines()[2:3]
+    above = [one for notebook in project.notebooks for one in kept.larger("quick", notebook, project)]
+    planned = {preset: plan(project, preset, project.notebooks, device)}
+    (line,) = readme.costs(planned, device, above).splitlines()[2:3]
     text = (CHECKOUT / "README.md").read_text()
     assert line.rpartition(" | ")[0] in text
 

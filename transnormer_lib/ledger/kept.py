@@ -26,6 +26,7 @@ _ENTRY = {"id", "verdict", "scale", "measured", "seeds"}  # what the ledger read
 _PLAN = {"file", "sha256", "commit", "date", "judged", "after"}
 JUDGED_BY = ("kind", "published", "tolerance", "decided_at")  # what a claim's verdict depends on
 
+_NAMED = 2  # commits, on a page
 _COMMIT = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{28}\b")  # people cite its beginning
 
 
@@ -70,8 +71,12 @@ class Kept:
         )
 
     def _commits(self) -> str:
+        """The commits, or how many where a line would hold nothing else; the kept file names each run's."""
         named = [_COMMIT.sub(r"\1", commit) for commit in self.commit.split("; ")]
-        return f"commit{'' if len(named) == 1 else 's'} {', '.join(named)}"
+        if len(named) <= _NAMED:
+            return f"commit{'' if len(named) == 1 else 's'} {', '.join(named)}"
+        changed = sum(commit.endswith("with local changes") for commit in named)
+        return f"{len(named)} commits" + (f", {changed} of them with local changes" if changed else "")
 
     def planned(self) -> list[str]:
         """Per plan, its commit, whether it came before the runs that were judged by it, and whether it has changed."""

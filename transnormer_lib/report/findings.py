@@ -117,21 +117,29 @@ def _size(answer: Answer) -> list[str]:
 def how_sure(kept: Sequence[Kept]) -> list[str]:
     """On what the answers about trained models rest, in sentences; [] without kept evidence."""
     judged = [one for one in kept if len(one.parameters.get("seeds", ())) >= _SEEDS]
-    # Studies share runs: each counts once.
-    runs: list[Any] = list({(run["name"], run["seconds"]): run for one in judged for run in one.runs}.values())
+    runs = _runs(judged)
     if not runs:
         return []
     seeds = sorted({len(one.parameters["seeds"]) for one in judged})
     sizes, steps = (sorted(run[name] for run in runs) for name in ("parameters", "steps"))
-    hours = sum(run["seconds"] for run in runs) / 3600
     machines = sorted({device for one in judged for device in one.devices})
     return [
         f"Answers about trained models rest on {len(runs):,} kept runs: {sizes[0]:,} to {sizes[-1]:,} parameters, "
         f"{steps[0]:,} to {steps[-1]:,} steps, {' or '.join(map(str, seeds))} seeds a row, "
-        f"{hours:.0f} hours of training on {'; '.join(machines)}.",
+        f"{training_hours(judged):.0f} hours of training on {'; '.join(machines)}.",
         "A row has its own learning rate, chosen on seeds that are not judged; GLUE and long sequences have one for "
         "all rows. A positive effect speaks for its thesis, with a 95% interval paired by seed; unresolved is what "
-        "holds zero or the lag allowed, at the latest after the correction for several comparisons. Nobody wins against a model that does "
-        "not beat a bigram or, where tokens are masked, a two-sided n-gram. What larger models would do is not known "
-        "from these.",
+        "holds zero or the lag allowed, at the latest after the correction for several comparisons. Nobody wins "
+        "against a model that does not beat a bigram or, where tokens are masked, a two-sided n-gram. What larger "
+        "models would do is not known from these.",
     ]
+
+
+def training_hours(kept: Sequence[Kept]) -> float:
+    """Of all their runs together."""
+    return float(sum(run["seconds"] for run in _runs(kept)) / 3600)
+
+
+def _runs(kept: Sequence[Kept]) -> list[Any]:
+    """Their runs; studies share some, and each counts once."""
+    return list({(run["name"], run["seconds"]): run for one in kept for run in one.runs}.values())

@@ -6,6 +6,7 @@ made, the index names it and everything else is built.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -302,7 +303,9 @@ def run_facts(records: Sequence[Mapping[str, Any]], notebooks: int) -> list[tupl
     ran = sum(record.get("status") == "ok" for record in records)
     facts = [("notebooks", f"{ran} of {notebooks} ran")]
     if seconds:
-        facts.append(("time", f"{_minutes(sum(seconds))} of notebooks, {_training_text(provenances)}"))
+        if span := _span(provenances):
+            facts.append(("wall time", f"{_minutes(span)}, from the first notebook's start to the last one's end"))
+        facts.append(("work", f"{_minutes(sum(seconds))} of notebooks, {_training_text(provenances)}"))
     if devices := dict.fromkeys(str(p["device"]) for p in provenances if p.get("device")):
         facts.append(("device", "; ".join(devices)))
     if memory:
@@ -311,6 +314,22 @@ def run_facts(records: Sequence[Mapping[str, Any]], notebooks: int) -> list[tupl
     if started:
         facts.append(("last run", str(date_text(started[-1]))))
     return facts
+
+
+def _span(provenances: Sequence[Mapping[str, Any]]) -> float | None:
+    """Seconds from the first start to the last end; None where notebooks did not run in one go.
+
+    In one go there was always something at work, and up to as many jobs at once as there are processors.
+    """
+    known = [p for p in provenances if isinstance(p.get("wall_seconds"), int | float)]
+    try:
+        starts = [datetime.fromisoformat(str(p.get("started"))).timestamp() for p in known]
+    except ValueError:
+        return None
+    ends = [start + p["wall_seconds"] for start, p in zip(starts, known, strict=True)]
+    trained = sum(seconds for p in known for seconds in p.get("training", {}).values())
+    span = max(ends) - min(starts) if known else 0.0
+    return span if 0.0 < span <= sum(p["wall_seconds"] for p in known) + trained else None
 
 
 def _training_text(provenances: Sequence[Mapping[str, Any]]) -> str:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 #     width 64, 8 x 64 tokens a step     softmax 0.47, TransNormer T2 0.35
 #     width 128, 16 x 128 tokens         softmax 0.70, TransNormer T2 0.56
 #     width 256, 16 x 256 tokens         softmax 0.85, TransNormer T2 0.69
-# So one number for all is wrong by up to a factor of two. Not measured on a GPU.
+# So one number for all is wrong by up to a factor of two, and by more where runs share a processor: the kept night took
+# five times this estimate. Not measured on a GPU.
 UTILISATION = 0.5
 
 
@@ -206,7 +207,7 @@ def as_text(runs: Sequence[PlannedRun], device: Device, preset: str) -> str:
     )
     lines.append(
         f"hours: FLOPs over {UTILISATION:.0%} of {device.rate / 1e9:,.0f} GFLOP/s, measured on {device.name}; "
-        "one run after the other; may be wrong by a factor of two"
+        "one run after the other; small models, and several runs at once, take several times as long"
     )
     return "\n".join(lines)
 

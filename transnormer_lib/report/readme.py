@@ -19,7 +19,7 @@ from transnormer_lib.ledger.values import shown
 from transnormer_lib.papers.catalogue import papers
 from transnormer_lib.project import Project, UserMistake, find_project
 from transnormer_lib.report import front
-from transnormer_lib.report.findings import how_sure, why
+from transnormer_lib.report.findings import how_sure, training_hours, why
 from transnormer_lib.report.plan import UTILISATION, Device, PlannedRun, hours, measure_device, plan
 from transnormer_lib.report.publish import FOLDER
 from transnormer_lib.visible import shows_plainly
@@ -88,16 +88,26 @@ def line(answer: Answer) -> str:
     return " ".join([f"- {word} {answer.thesis.sentence}", *against, *measured, *trends])
 
 
-def costs(planned: Mapping[str, Sequence[PlannedRun]], device: Device) -> str:
-    """What each preset trains, as a Markdown table: runs, the largest model, operations, hours on ``device``."""
-    lines = ["| preset | runs | largest model, parameters | operations | hours of one core |", "|---|--:|--:|--:|--:|"]
+def costs(planned: Mapping[str, Sequence[PlannedRun]], device: Device, above: Sequence[Kept]) -> str:
+    """What each preset trains, as a Markdown table: runs, the largest model, operations, hours.
+
+    The hours are those that the kept runs took, and an estimate for ``device``.
+    """
+    heads = ["preset", "runs", "largest model, parameters", "operations", "hours taken", "hours of one core, estimated"]
+    lines = [f"| {' | '.join(heads)} |", f"|---{'|--:' * (len(heads) - 1)}|"]
     for preset, runs in planned.items():
         own = [run for run in runs if run.shared_with is None]
         flops = sum(run.flops for run in own)
         sizes = f"{len(own):,} | {max(run.parameters for run in own):,} | {shown(float(flops), 2)}"
-        lines.append(f"| `{preset}` | {sizes} | {shown(hours(flops, device), 3)} |")
+        taken = training_hours([one for one in above if one.preset == preset])
+        lines.append(
+            f"| `{preset}` | {sizes} | {shown(taken, 3) if taken else '–'} | {shown(hours(flops, device), 3)} |"
+        )
     rate = f"{UTILISATION:.0%} of {device.rate / 1e9:,.0f} GFLOP/s, a rate measured on {device.name}"
-    note = f"Operations of training, an upper limit. Hours: at {rate}; wrong by up to a factor of two."
+    note = (
+        "Operations of training, an upper limit. Hours taken: of the kept runs, each on one core, others beside it. "
+        f"Estimated: at {rate}, which models as small as those of `quick` and `night` do not reach."
+    )
     return "\n".join([*lines, "", f"{note} `transnormer plan` asks the machine that you have, a GPU included."])
 
 
@@ -148,7 +158,8 @@ def main() -> int:
         drawn = pictures(project)
         device = one_core()
         planned = {name: plan(project, name, project.notebooks, device) for name in SCALES}
-        texts = {"answers": block(*answers(project)), "costs": costs(planned, device)}
+        found, above = answers(project)
+        texts = {"answers": block(found, above), "costs": costs(planned, device, above)}
         changed = write(project.root / "README.md", texts)
     except UserMistake as mistake:
         print(f"readme: {mistake}", file=sys.stderr)
