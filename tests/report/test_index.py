@@ -297,6 +297,15 @@ def test_a_claim_in_the_ledger_leads_to_anchor_notebook_parameters_and_record(ro
     assert f"records/{ABSENT}.json" not in links
 
 
+def test_the_overview_leads_to_the_library_s_reference_where_that_is_published(tmp_path: Path) -> None:
+    make_report(tmp_path)
+    assert "api/index.html" not in Page(build_overview(tmp_path, None)).links
+    reference = tmp_path / "reports" / "api" / "index.html"
+    reference.parent.mkdir()
+    reference.write_text("")
+    assert "api/index.html" in Page(build_overview(tmp_path, None)).links
+
+
 def test_the_front_page_says_how_long_notebooks_and_training_took(tmp_path: Path) -> None:
     report_dir = make_report(tmp_path)
     build_report(tmp_path, "quick", CLAIMS)

@@ -126,7 +126,7 @@ def build_report(
 
 
 def build_overview(root: Path, mistake: str | None) -> Path:
-    """Write ``reports/index.html``, which links to every preset's report.
+    """Write ``reports/index.html``, which links to every preset's report, and to ``reports/api`` where that is.
 
     ``mistake`` is the message that refused the last command; the page shows it first.
     """
@@ -161,6 +161,7 @@ def build_overview(root: Path, mistake: str | None) -> Path:
         page_title="TransNormer companion",
         presets=presets,
         mistake=mistake,
+        reference=(path.parent / "api" / "index.html").exists(),
     )
     write_if_changed(path, page)
     return path
