@@ -16,7 +16,7 @@ from training_cases import config
 
 from transnormer_lib import sums
 from transnormer_lib.cli import main
-from transnormer_lib.data import hub, sources
+from transnormer_lib.data import hub, own_text, sources
 from transnormer_lib.files import parse_json, read_object
 from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report import sweep
@@ -144,6 +144,27 @@ def test_data_are_looked_for_under_names_that_stay_in_their_root(
         with pytest.raises(ValueError, match="split="):
             sources.locate(next(iter(hub.DATASETS)), name)
     tried("hostile name", len(names) + 6)
+
+
+@pytest.mark.parametrize("name", ["../secret", "a/..", "./secret", "../secret:x", "a/b:..", "..:a", "~nobodyx/secret", ""])
+def test_a_text_of_one_s_own_is_looked_for_in_its_root_alone(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tried: Tried
+) -> None:
+    here, root = tmp_path / "some" / "where", tmp_path / "root"
+    for folder in (here, root / "a" / "b"):
+        folder.mkdir(parents=True)
+    rows = "".join(f'{{"text": "text {number}"}}\n' for number in range(9))
+    for place in (tmp_path / "secret", root, root / "secret"):
+        place.mkdir(exist_ok=True)
+        (place / "train.jsonl").write_text(rows)
+    for number in range(9):
+        (here / f"{number}.txt").write_text(f"text {number}")
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("TRANSNORMER_DATA_ROOT", str(root))
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(ValueError, match=f"^corpus={name!r}: must be "):
+        own_text.documents(name)
+    tried("hostile name")
 
 
 CODE = [

@@ -11,6 +11,7 @@ the Hub with splits of its own keeps them.
 """
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator
 from itertools import accumulate
@@ -23,7 +24,8 @@ from transnormer_lib.data.faults import DataFault, DataUnavailable
 SPLITS = ("train", "validation", "test")
 SPLIT_RULE = "own text: 90% of the bytes train, 5% validation, 5% test, whole documents"
 _SHARES = (0.9, 0.95)  # of the bytes: where train and validation end
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+)?")
+_PART = r"[\w.-]*\w[\w.-]*"  # never "." or "..", which would leave the data root
+_HUB_NAME = re.compile(f"{_PART}/{_PART}(:{_PART})?")
 _FEW = 20  # paragraphs
 
 
@@ -33,8 +35,8 @@ def documents(name: str) -> dict[str, list[str]]:
     Raises ValueError for a name that is no path and no Hub name, DataFault for a text that cannot be read or split,
     DataUnavailable for a data set that is neither here nor to be had.
     """
-    path = Path(name).expanduser()
-    if path.is_dir():
+    path = Path(os.path.expanduser(name))  # keeps the "~" of an unknown user, where Path.expanduser raises
+    if name and path.is_dir():
         files = sorted(path.rglob("*.txt"))
         if not files:
             raise DataFault(f"{path}: has no .txt file")
@@ -45,9 +47,10 @@ def documents(name: str) -> dict[str, list[str]]:
         return _split(name, _parts(_text(path)))
     if _HUB_NAME.fullmatch(name):
         return _of_the_hub(name)
+    absent = f"; {path.absolute()} does not exist" if name else ""
     raise ValueError(
         f"corpus={name!r}: must be 'wikipedia', 'wikitext-103', a text file, a folder of .txt files, a .parquet or"
-        f" .jsonl file, or OWNER/NAME on the Hub; {path.absolute()} does not exist"
+        f" .jsonl file, or OWNER/NAME on the Hub{absent}"
     )
 
 
