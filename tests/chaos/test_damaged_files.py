@@ -1,6 +1,7 @@
 """Every kind of stored file, cut short or with one bit flipped: noticed and named in one line, never read unnoticed."""
 
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -188,6 +189,31 @@ def test_a_damaged_parquet_file_is_refused_by_name(
             fingerprints.verified(path)
     assert fingerprints.verified(path) == digest
     tried("damaged Parquet file", count)
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["a small file", "a large file"])
+def test_a_bit_that_flips_under_the_same_size_and_time_is_noticed(
+    large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tried: Tried
+) -> None:
+    """By the next process that reads the file; in a large file by ``transnormer data check``, which hashes again."""
+    monkeypatch.setenv("TRANSNORMER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(fingerprints, "_checked", set())
+    if large:
+        monkeypatch.setattr(fingerprints, "_CHEAP", 100)
+    path, draw, count = tmp_path / "data.bin", random.Random(0), trials(5, 100)
+    path.write_bytes(whole := bytes(1000))
+    digest, stat = fingerprints.verified(path), path.stat()
+    for _ in range(count):
+        place = draw.randrange(1000)
+        path.write_bytes(whole[:place] + bytes([1 << draw.randrange(8)]) + whole[place + 1 :])
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        fingerprints._checked.clear()  # as a new process
+        for _ in range(2):
+            with pytest.raises(DataFault, match=r"data\.bin: has sha256 .* \(recorded at first use\)"):
+                fingerprints.verified(path, rehash=large)
+        if large:
+            assert fingerprints.verified(path) == digest
+    tried("bit flipped under the same size and time", count)
 
 
 def test_a_damaged_fingerprint_never_stands_for_the_file(
