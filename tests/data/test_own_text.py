@@ -1,6 +1,7 @@
 """A text of one's own becomes a corpus: every kind of file, split by document, refused in one line."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -121,4 +122,47 @@ def test_a_text_that_cannot_be_read_is_refused_in_one_line(mistake: str, tmp_pat
     make, kind, line = MISTAKES[mistake]
     with pytest.raises(kind, match=line) as caught:
         own_text.documents(make(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+ROWS: dict[str, tuple[list[object], str]] = {
+    "a list": ([{"text": ["x"]}], r"row 1: text=\['x'\]: must be text"),
+    "a list beside a title": ([{"text": ["x"], "title": "t"}], r"row 1: text=\['x'\]: must be text"),
+    "a number among texts": ([{"text": "x"}, {"text": 3}], r"row 2: text=3: must be text"),
+    "no text": ([{"text": "x", "n": 1}, {"n": 2}], r"row 2: text=None: must be text"),
+    "no text at first": ([{"n": 1}, {"text": "x", "n": 2}], r"row 1: text=None: must be text"),
+    "null": ([{"text": "x"}, {"text": None}], r"row 2: text=None: must be text"),
+    "a row that is none": ([{"text": "x"}, 3], r".+"),
+    "half a character": ([{"text": "x"}, {"text": "\ud800"}], r".+"),
+}
+
+
+@pytest.mark.parametrize("place", ["a file", "the data root"])
+@pytest.mark.parametrize("rows", ROWS)
+def test_a_row_without_text_is_refused_with_its_place(
+    rows: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRANSNORMER_DATA_ROOT", str(tmp_path))
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    content, line = ROWS[rows]
+    path = tmp_path / "o" / "n" / "train.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in content))
+    named, name = (str(path), str(path)) if place == "a file" else ("data set 'o/n'", "o/n")
+    with pytest.raises(DataFault, match=f"^{re.escape(named)}.*[:,] {line}$") as caught:
+        own_text.documents(name)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_damaged_file_of_the_data_root_is_refused_in_one_line(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRANSNORMER_DATA_ROOT", str(tmp_path))
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "o" / "n" / f"train.{suffix}"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"text": "a"}\n{"text": "b"\n{"te')
+    with pytest.raises(DataFault, match=r"^data set 'o/n': .*(JSON parse error|Parquet)") as caught:
+        own_text.documents("o/n")
     assert "\n" not in str(caught.value)

@@ -13,6 +13,7 @@ the Hub with splits of its own keeps them.
 import hashlib
 import os
 import re
+import reprlib
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
@@ -96,19 +97,21 @@ def _rows(path: Path, kind: str) -> Iterator[str]:
 
 def _column(name: str, table: Any) -> Iterator[str]:
     column: str | None = None
-    for row in table:
+    for number, row in enumerate(table, 1):
         if column is None:
-            texts = [key for key, value in row.items() if isinstance(value, str)]
-            if "text" not in texts and len(texts) != 1:
+            texts = ["text"] if "text" in row else [key for key, value in row.items() if isinstance(value, str)]
+            if len(texts) != 1:
                 raise DataFault(f"{name}: needs a column 'text', or one column of text alone; has {', '.join(row)}")
-            column = "text" if "text" in texts else texts[0]
-        if row[column]:
-            yield row[column]
+            column = texts[0]
+        if not isinstance(text := row.get(column), str):
+            raise DataFault(f"{name}, row {number}: {column}={reprlib.repr(text)}: must be text")
+        if text:
+            yield text
 
 
 def _of_the_hub(name: str) -> dict[str, list[str]]:
     from datasets import DatasetDict, load_dataset
-    from datasets.exceptions import DatasetNotFoundError
+    from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 
     repository, _, config = name.partition(":")
     root = sources.data_root()
@@ -121,10 +124,14 @@ def _of_the_hub(name: str) -> dict[str, list[str]]:
     except (DatasetNotFoundError, ConnectionError, OSError) as problem:
         reason = " ".join(str(problem).split())[:160]
         raise DataUnavailable(f"data set {name!r}: {type(problem).__name__}: {reason}") from None
-    except ValueError as problem:
-        raise DataFault(f"data set {name!r}: {' '.join(str(problem).split())[:200]}") from None
+    except (ValueError, DatasetGenerationError) as problem:
+        reason = " ".join(str(problem.__cause__ or problem).split())[:200]
+        raise DataFault(f"data set {name!r}: {reason}") from None
     assert isinstance(found, DatasetDict)
+
+    def texts(split: str) -> Iterator[str]:
+        return _column(f"data set {name!r}, split {split!r}", found[split])
+
     if set(SPLITS) <= set(found):
-        return {split: _by_digest(_column(name, found[split])) for split in SPLITS}
-    whole = (text for split in sorted(found) for text in _column(name, found[split]))
-    return _split(name, _by_digest(whole))
+        return {split: _by_digest(texts(split)) for split in SPLITS}
+    return _split(name, _by_digest(text for split in sorted(found) for text in texts(split)))
