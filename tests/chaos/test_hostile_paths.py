@@ -146,7 +146,9 @@ def test_data_are_looked_for_under_names_that_stay_in_their_root(
     tried("hostile name", len(names) + 6)
 
 
-@pytest.mark.parametrize("name", ["../secret", "a/..", "./secret", "../secret:x", "a/b:..", "..:a", "~nobodyx/secret", ""])
+@pytest.mark.parametrize(
+    "name", ["../secret", "a/..", "./secret", "../secret:x", "a/b:..", "..:a", "~nobodyx/secret", ""]
+)
 def test_a_text_of_one_s_own_is_looked_for_in_its_root_alone(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tried: Tried
 ) -> None:

@@ -29,11 +29,13 @@ RUN: dict[str, Any] = {
     "seed": 0,
     "validation_windows": 1,
 }
-# Variable → values that it cannot have. A folder that cannot be made is a failure of the machine, and so is the data's.
+# Variable → values that it cannot have. A folder that cannot be made is a failure of the machine.
 WRONG = {
     "TRANSNORMER_CHECKPOINT_SECONDS": ["x", "-1", "nan", "", "1,5", "1h", "0x10", "é"],
     "TRANSNORMER_CHECK_BANDS": ["x", "2", "", "yes", "True", " 1"],
     "TRANSNORMER_RUNS": ["FILE"],
+    "TRANSNORMER_DATA_ROOT": ["FILE", "~nobodyx/y", "/no/such/folder"],
+    "TRANSNORMER_CACHE": ["FILE"],
     "WORLD_SIZE": ["x", "0", "-2", "", "1.5", "1e3", "2"],
     "RANK": ["x", "1", "-1", ""],
     "LOCAL_RANK": ["x", "1"],
@@ -78,6 +80,19 @@ def test_a_wrong_variable_is_one_line_and_exit_code_2(
     assert error.count("\n") == 1
     assert f"{variable}=" in error
     tried("a wrong variable of the environment")
+
+
+@pytest.mark.parametrize("variable", ["TRANSNORMER_DATA_ROOT", "TRANSNORMER_CACHE"])
+@pytest.mark.parametrize("what", ["list", "fetch", "check"])
+def test_a_wrong_place_of_data_is_one_line_and_exit_code_2(
+    variable: str, what: str, run_yaml: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for value in [str(run_yaml)] + (["~nobodyx/y", "x" * 5000] if variable == "TRANSNORMER_DATA_ROOT" else []):
+        monkeypatch.setenv(variable, value)
+        assert main(["data", what]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert f"{variable}=" in error
 
 
 def test_a_sequence_longer_than_the_text_is_one_line_that_names_the_field(

@@ -219,7 +219,7 @@ class TestStored:
     ) -> None:
         there, digest = stored("x", "1", self.parts)
         (tmp_path / "file").write_text("no folder")
-        monkeypatch.setenv("TRANSNORMER_CACHE", str(tmp_path / "file"))
+        monkeypatch.setenv("TRANSNORMER_CACHE", str(tmp_path / "file" / "cache"))
         here, same = stored("x", "1", self.parts)
         assert equal(there, here)
         assert digest == same

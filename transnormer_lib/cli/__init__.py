@@ -136,7 +136,7 @@ def _data(options: argparse.Namespace) -> int:
     from transnormer_lib.report import data
 
     try:
-        sources.data_root()
+        sources.check_places()
     except DataFault as fault:
         raise mistake(str(fault)) from fault
     needed, heading = None, "every data set that the companion can read"

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from transnormer_lib.data.faults import DataUnavailable
+from transnormer_lib.data.faults import DataFault, DataUnavailable
 from transnormer_lib.exhausted import DiskFull
 from transnormer_lib.files import replacing, write_bytes, write_text
 from transnormer_lib.sums import sha256
@@ -23,8 +23,13 @@ _told: set[str] = set()
 
 
 def cache_dir() -> Path:
-    """``$TRANSNORMER_CACHE``, else ``$XDG_CACHE_HOME/transnormer``, else ``~/.cache/transnormer``."""
+    """``$TRANSNORMER_CACHE``, else ``$XDG_CACHE_HOME/transnormer``, else ``~/.cache/transnormer``.
+
+    Raises DataFault for a variable that names a file.
+    """
     if own := os.environ.get("TRANSNORMER_CACHE"):
+        if os.path.isfile(own):
+            raise DataFault(f"TRANSNORMER_CACHE={own!r}: must be a folder, and is a file")
         return Path(own)
     # For a user without a home, expanduser keeps the "~": a harmless relative path.
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "transnormer"

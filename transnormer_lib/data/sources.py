@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transnormer_lib.checks import check_choice
-from transnormer_lib.data import fingerprints, hub
+from transnormer_lib.data import cache, fingerprints, hub
 from transnormer_lib.data.faults import DataFault, DataUnavailable
 from transnormer_lib.data.hub import HubDataset, HubFile
 
@@ -137,10 +137,16 @@ def data_root() -> Path | None:
     given = os.environ.get("TRANSNORMER_DATA_ROOT")
     if not given:
         return None
-    root = Path(given).expanduser()
-    if not root.is_dir():
+    root = Path(os.path.expanduser(given))  # keeps the "~" of an unknown user, where Path.expanduser raises
+    if not os.path.isdir(root):  # where Path.is_dir raises for a name that is too long
         raise DataFault(f"TRANSNORMER_DATA_ROOT={given}: expected a folder")
     return root
+
+
+def check_places() -> None:
+    """Raise DataFault for a variable that names no folder for the data or the cache, before anything is read."""
+    data_root()
+    cache.cache_dir()
 
 
 def in_data_root(name: str) -> bool:

@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from transnormer_lib.data import sources
+from transnormer_lib.data.faults import DataFault
 from transnormer_lib.exhausted import writing
 from transnormer_lib.progress import Told, bar
 from transnormer_lib.project import UserMistake
@@ -83,7 +85,12 @@ class RunStore:
         check_bands: bool | None = None,
         told: Told | None = None,
     ) -> None:
-        launched_processes()  # refuses a wrong number once, not for every run
+        # What is wrong in the environment is refused once, not for every run.
+        launched_processes()
+        try:
+            sources.check_places()
+        except DataFault as fault:
+            raise UserMistake(str(fault)) from None
         self.root = Path(root) if root is not None else default_root()
         self.check_bands = _default_check_bands() if check_bands is None else check_bands
         self.checkpoint_seconds = _default_checkpoint_seconds() if checkpoint_seconds is None else checkpoint_seconds
