@@ -1,6 +1,9 @@
 """Wrong values in the environment, on the command line and in committed files: one line, exit code 2, no traceback."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from transnormer_lib.papers import catalogue
 from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.index import build_overview, build_report
 from transnormer_lib.training.__main__ import main as train
+from transnormer_lib.variables import names_refused_variables
 
 RUN: dict[str, Any] = {
     "name": "tiny",
@@ -80,6 +84,44 @@ def test_a_wrong_variable_is_one_line_and_exit_code_2(
     assert error.count("\n") == 1
     assert f"{variable}=" in error
     tried("a wrong variable of the environment")
+
+
+# What a library refuses when it is first imported, so in a process of its own.
+REFUSED = {"TQDM_MININTERVAL": "x", "HF_HUB_ETAG_TIMEOUT": "x", "TORCH_LOGS": "banana", "PYTORCH_JIT": "x"}
+
+
+@pytest.mark.parametrize("variable", REFUSED)
+@pytest.mark.parametrize("command", ["train FILE", pytest.param("training", marks=pytest.mark.slow), "plan"])
+def test_a_variable_that_a_library_refuses_is_one_line_and_exit_code_2(
+    variable: str, command: str, run_yaml: Path, tmp_path: Path, tried: Tried
+) -> None:
+    project = study_project(tmp_path)
+    arguments = {
+        "train FILE": ["transnormer_lib.cli", "train", str(run_yaml)],
+        "training": ["transnormer_lib.training", str(run_yaml)],
+        "plan": ["transnormer_lib.cli", "plan", "--root", str(project.root), "--only", STUDY],
+    }
+    own = os.environ | {variable: REFUSED[variable], "HF_TOKEN": "a secret", "TRANSNORMER_RUNS": str(tmp_path / "runs")}
+    done = subprocess.run([sys.executable, "-m", *arguments[command]], env=own, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f"{variable}={REFUSED[variable]!r}" in done.stderr
+    assert "a secret" not in done.stderr
+    tried("a wrong variable of the environment")
+
+
+def test_help_imports_no_library_that_could_refuse() -> None:
+    command = [sys.executable, "-m", "transnormer_lib.cli", "--help"]
+    assert subprocess.run(command, env=os.environ | REFUSED, capture_output=True).returncode == 0
+
+
+def test_a_fault_in_a_command_is_no_refused_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that fails later, or one of ours that fails at import, has a fault of its own."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ValueError, match="could not convert"):
+        names_refused_variables(lambda: int(float("x")))()
+    with pytest.raises(ValueError, match="ours"):
+        names_refused_variables(lambda: exec("raise ValueError('ours')", {"__name__": "transnormer_lib.data"}))()
 
 
 @pytest.mark.parametrize("variable", ["TRANSNORMER_DATA_ROOT", "TRANSNORMER_CACHE"])

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from transnormer_lib import __version__
 from transnormer_lib.cli import bench, runs
 from transnormer_lib.cli.common import mistake, positive, take_up
+from transnormer_lib.variables import names_refused_variables
 from transnormer_lib.visible import shows_plainly
 
 if TYPE_CHECKING:
@@ -272,6 +273,7 @@ def _share(text: str) -> float:
 
 
 @shows_plainly
+@names_refused_variables
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the console script; returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)

@@ -20,6 +20,7 @@ from transnormer_lib.exhausted import out_of_memory
 from transnormer_lib.files import read_yaml
 from transnormer_lib.strict import from_plain
 from transnormer_lib.training.config import DECODED, DataConfig, RunConfig, RunRefused
+from transnormer_lib.variables import names_refused_variables
 from transnormer_lib.visible import shows_plainly
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def _with_architecture(values: dict[str, Any]) -> dict[str, Any]:
 
 
 @shows_plainly
+@names_refused_variables
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train the run that the command line names; returns the exit code."""
     parser = argparse.ArgumentParser(
@@ -91,10 +93,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say("interrupted; the same command goes on from the last checkpoint")
         return 130
     finally:
-        import torch.distributed
+        if "torch" in sys.modules:
+            import torch.distributed
 
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
+            if torch.distributed.is_available() and torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()
 
 
 def _train(options: argparse.Namespace) -> int:
