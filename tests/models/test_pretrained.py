@@ -172,10 +172,29 @@ def _wider(folder: Path) -> None:
     _resealed(folder, stored)
 
 
-def _resealed(folder: Path, stored: dict[str, Any]) -> None:
+def _vocabulary(name: object) -> Callable[[Path], None]:
+    def act(folder: Path) -> None:
+        stored = json.loads((folder / "config.json").read_text())
+        _resealed(folder, stored | {"vocabulary": name})
+
+    return act
+
+
+def _config(stored: object) -> Callable[[Path], None]:
+    return lambda folder: _resealed(folder, stored)
+
+
+def _resealed(folder: Path, stored: object) -> None:
     from transnormer_lib import sums
 
     (folder / "config.json").write_text(json.dumps(stored))
+    sums.seal(folder)
+
+
+def _written(folder: Path, content: str | bytes, name: str = "config.json") -> None:
+    from transnormer_lib import sums
+
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     sums.seal(folder)
 
 
@@ -188,6 +207,28 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "a field of another version": (_unknown_field, "describes no LanguageModel of this version: widht=3"),
     "the folder of a run": (_of_a_run, "a stored run is exported by `transnormer export RUN DIR`"),
     "weights of another shape": (_wider, "size mismatch"),
+    "a config that is a number": (_config(3), "config.json is not a model's"),
+    "a config that is a list": (_config([{}]), "config.json is not a model's"),
+    "a config that is a list of its names": (_config(["model", "vocabulary"]), "config.json is not a model's"),
+    "a config that is nothing": (_config(None), "config.json is not a model's"),
+    "a model that is a number": (_config({"model": 3, "vocabulary": None}), "describes no LanguageModel"),
+    "a model that is nothing": (_config({"model": None, "vocabulary": None}), "describes no LanguageModel"),
+    "a model that is a text": (_config({"model": "x", "vocabulary": None}), "describes no LanguageModel"),
+    "a vocabulary that is a number": (_vocabulary(3), "vocabulary=3: must be the name of a vocabulary or null"),
+    "a vocabulary that is a list": (
+        _vocabulary(["bytes"]),
+        r"vocabulary=\['bytes'\]: must be the name of a vocabulary",
+    ),
+    "an unknown vocabulary": (_vocabulary("x"), "vocabulary='x'"),
+    "no JSON": (lambda folder: _written(folder, "{"), "Expecting"),
+    "JSON nested too deeply": (lambda folder: _written(folder, "[" * 100_000), "nested too deeply"),
+    "no UTF-8": (lambda folder: _written(folder, b"\xff"), "can't decode"),
+    "a tokenizer that is none": (
+        lambda folder: _written(folder, "3", "tokenizer.json"),
+        "holds no vocabulary 'bpe-270'",
+    ),
+    "a tokenizer of another size": (_vocabulary("bpe-280"), "holds the vocabulary 'bpe-270', not 'bpe-280'"),
+    "characters that are none": (_vocabulary("chars-9"), "must be one JSON text of its characters"),
 }
 
 

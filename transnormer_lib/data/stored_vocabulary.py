@@ -1,10 +1,10 @@
 """A vocabulary beside the model that it belongs to, so that the text it was learned from is not needed."""
 
-import json
 from pathlib import Path
 
 from transnormer_lib.data.characters import CharacterVocabulary
 from transnormer_lib.data.vocabulary import BPEVocabulary, ByteVocabulary, Vocabulary, characters_of, check_name
+from transnormer_lib.files import parse_json
 
 FILE = "tokenizer.json"  # byte pairs in the format of the ``tokenizers`` library; characters as one JSON text
 
@@ -35,9 +35,17 @@ def read(name: str, folder: Path) -> Vocabulary:
     if name == ByteVocabulary.name:
         return ByteVocabulary()
     definition = (folder / FILE).read_text(encoding="utf-8")
-    stored: Vocabulary
-    if characters_of(name) is not None:
-        stored = CharacterVocabulary(json.loads(definition))
-    else:
-        stored = BPEVocabulary(definition)
+    kind = BPEVocabulary if characters_of(name) is None else _characters
+    try:
+        stored: Vocabulary = kind(definition)
+    except Exception as problem:  # the tokenizers library raises no class of its own
+        raise ValueError(f"{FILE} holds no vocabulary {name!r}: {problem}") from None
+    if stored.name != name:
+        raise ValueError(f"{FILE} holds the vocabulary {stored.name!r}, not {name!r}")
     return stored
+
+
+def _characters(definition: str) -> CharacterVocabulary:
+    if not isinstance(characters := parse_json(definition), str):
+        raise ValueError("must be one JSON text of its characters")
+    return CharacterVocabulary(characters)

@@ -22,7 +22,7 @@ from tqdm import TqdmWarning
 from transnormer_lib import sums
 from transnormer_lib.data import stored_vocabulary
 from transnormer_lib.exhausted import writing
-from transnormer_lib.files import write_text
+from transnormer_lib.files import parse_json, write_text
 from transnormer_lib.models.model_card import LIBRARY, model_card
 from transnormer_lib.strict import from_plain
 
@@ -94,9 +94,11 @@ class Pretrained(ModelHubMixin, library_name=LIBRARY):
     def _read(cls, folder: Path) -> Self:
         from safetensors.torch import load_model
 
-        stored = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
-        if set(stored) != {"model", "vocabulary"}:
+        stored = parse_json((folder / _CONFIG).read_text(encoding="utf-8"))
+        if not isinstance(stored, dict) or set(stored) != {"model", "vocabulary"}:
             raise ValueError(f"{_CONFIG} is not a model's; a stored run is exported by `transnormer export RUN DIR`")
+        if not isinstance(vocabulary := stored["vocabulary"], str | None):
+            raise ValueError(f"{_CONFIG}: vocabulary={vocabulary!r}: must be the name of a vocabulary or null")
         try:
             config = from_plain(get_type_hints(cls.__init__)["config"], stored["model"])
         except ValueError as fault:
@@ -104,8 +106,8 @@ class Pretrained(ModelHubMixin, library_name=LIBRARY):
         with torch.random.fork_rng(devices=[]):  # the first weights are drawn in vain
             model = cls(config)
         load_model(model, str(folder / _WEIGHTS))  # type: ignore[arg-type]  # refuses missing and unexpected names
-        if stored["vocabulary"] is not None:
-            model.vocabulary = stored_vocabulary.read(stored["vocabulary"], folder)
+        if vocabulary is not None:
+            model.vocabulary = stored_vocabulary.read(vocabulary, folder)
         if (card := folder / _CARD).exists():
             model.card = card.read_text(encoding="utf-8")
         return model.eval()  # type: ignore[attr-defined]
