@@ -16,7 +16,8 @@ MOST = 10**9  # no size, count or seed of a study is greater
 def check_choice(name: str, value: object, choices: Any) -> None:
     """Refuse a value that is not among ``choices``, a tuple or a ``Literal``."""
     options = get_args(choices) or tuple(choices)
-    if value not in options:
+    # An array would compare element by element.
+    if not any(isinstance(value, type(option)) and value == option for option in options):
         raise ValueError(f"{name}={value!r}: must be one of {', '.join(map(repr, options))}")
 
 

@@ -3,6 +3,7 @@
 from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import numpy as np
 import pytest
 import torch
 from chaos_trials import Tried, cases
@@ -12,7 +13,7 @@ from mechanism_cases import CAUSAL, draw, holes, make
 from refusals import Refused, outcome
 from torch import Tensor
 
-from transnormer_lib.attention import config_class, names
+from transnormer_lib.attention import about, build, build_attention, config_class, is_recurrent, kind, names
 
 FORMS = [(name, causal) for name in names() for causal in ((False, True) if name in CAUSAL else (False,))]
 each_form = pytest.mark.parametrize(
@@ -91,6 +92,27 @@ def test_any_config_and_length_gives_the_specification_or_a_rule(name: str, caus
 
     one()
     tried("a mechanism's config, length, padding and batch", count)
+
+
+NAMES: list[Any] = [None, True, 3, 2.5, "", "x", ["softmax"], {"softmax"}, {}, ("softmax",), b"softmax", object]
+NAMES += [torch.tensor(3), np.array(["softmax", "norm"])]
+
+
+@pytest.mark.parametrize("call", [build, build_attention, config_class, about, kind, is_recurrent])
+def test_a_name_or_a_config_that_is_none_is_refused_by_name(call: Any, tried: Tried) -> None:
+    for name in NAMES:
+        found = outcome(lambda name=name: call(name, {}) if call in (build, build_attention) else call(name))
+        assert isinstance(found, Refused), name
+        assert found.startswith("name=")
+    for config in (name for name in NAMES if call in (build, build_attention)):
+        found = outcome(lambda config=config: call("softmax", config))
+        assert isinstance(found, Refused), config
+    for field in ("impl", "causal", "heads"):
+        for value in NAMES if call is build else ():
+            fields = {"heads": 2, "head_dim": 4, "causal": True} | {field: value}
+            found = outcome(lambda fields=fields: build("softmax", fields))
+            assert isinstance(found, Refused) or (field, value) in (("heads", 3), ("causal", True)), (field, value)
+    tried("a mechanism's name or config", len(NAMES))
 
 
 def _like(x: Tensor, **how: Any) -> Tensor:

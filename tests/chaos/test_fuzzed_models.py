@@ -186,6 +186,7 @@ STOPS = st.one_of(
     st.lists(st.one_of(st.integers(-2, V + 1), st.lists(st.integers(-1, V), max_size=3), anything), max_size=3),
     anything,
 )
+ARGUMENTS = ["prompts", "new", "stop", "form", "sampling", "temperature", "top_k", "top_p", "generator"]
 NUMBERS = st.one_of(st.integers(-2, LONGEST + 3), anything, st.just(2**70))
 
 
@@ -198,20 +199,22 @@ def test_a_generation_writes_or_refuses_by_name(name: str, tried: Tried) -> None
         prompts=PROMPTS,
         new=NUMBERS,
         stop=STOPS,
-        form=st.sampled_from(["recurrent", "parallel", "recurrent", "x", None]),
+        form=st.one_of(st.sampled_from(["recurrent", "parallel", "recurrent", "x"]), anything),
+        wrong=st.one_of(anything, st.sampled_from([torch.Generator(), Sampling(), Sampling, torch.Generator])),
         temperature=st.one_of(
             st.sampled_from([0.0, 1e-300, 1.0, 1e300, -1.0, float("nan"), float("inf"), 5e-324]), anything
         ),
         top_k=st.one_of(st.integers(-1, V + 2), anything),
         top_p=st.one_of(st.floats(0, 1.1), anything),
         dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
-        bad=st.sets(st.sampled_from(["prompts", "new", "stop", "form", "temperature", "top_k", "top_p"]), max_size=2),
+        bad=st.sets(st.sampled_from(ARGUMENTS), max_size=2),
     )
     def one(
         prompts: Any,
         new: Any,
         stop: Any,
         form: Any,
+        wrong: Any,
         temperature: Any,
         top_k: Any,
         top_p: Any,
@@ -230,16 +233,18 @@ def test_a_generation_writes_or_refuses_by_name(name: str, tried: Tried) -> None
                 model,
                 prompts,
                 new if "new" in bad else 3,
-                sampling=chosen,
+                sampling=wrong if "sampling" in bad else chosen,
                 stop=stop if "stop" in bad else (),
                 form=form if "form" in bad else ("parallel" if name == "reformer" else "recurrent"),
-                generator=torch.Generator().manual_seed(0),
+                generator=wrong if "generator" in bad else torch.Generator().manual_seed(0),
             )
 
         found = outcome(call)
         if isinstance(found, Refused):
             assert bad, found
             return
+        assert "sampling" not in bad or wrong is None or isinstance(wrong, Sampling)
+        assert "generator" not in bad or wrong is None or isinstance(wrong, torch.Generator)
         assert len(found) == len(prompts)
         for made in found:
             assert len(made) <= (new if "new" in bad else 3)

@@ -58,7 +58,7 @@ def kind(name: str) -> Kind:
 
 def classes(name: str) -> tuple[type[Config], type[Attention] | type[AttentionBlock]]:
     """The config and the module of the mechanism ``name``, as classes; ValueError naming the nearest if unknown."""
-    if name not in _ENTRIES:
+    if not isinstance(name, str) or name not in _ENTRIES:
         raise ValueError(f"name={name!r}: no such attention mechanism{nearest(str(name), names())}")
     return _ENTRIES[name]
 

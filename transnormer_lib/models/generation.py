@@ -50,7 +50,7 @@ class Generation:
 
     Raises ValueError for no prompt, an empty one, ids outside the vocabulary, a continuation that is too long for the
     model's ``max_length``, an empty stop, and a form that the model does not have; FloatingPointError for a step whose
-    logits are not finite, as a diverged model's.
+    logits are not finite, as a diverged model's; TypeError for prompts, a sampling or a generator of another type.
     """
 
     def __init__(
@@ -65,7 +65,10 @@ class Generation:
         form: Form = "recurrent",
     ) -> None:
         _check(model, prompts, max_new_tokens, form)
-        self._prepare(model, sampling or Sampling(), _sequences(stop, model.config.vocab_size), form)
+        _check_draws(model, sampling, generator)
+        self._prepare(
+            model, Sampling() if sampling is None else sampling, _sequences(stop, model.config.vocab_size), form
+        )
         self.prompts = [prompt.tolist() for prompt in prompts]
         self.max_new_tokens = max_new_tokens
         self.made: list[list[int]] = [[] for _ in prompts]  # the new ids of each sequence
@@ -201,6 +204,8 @@ def continuation(
     different lengths.
     """
     check_count("tokens", tokens, least=0)
+    check_count("seed", seed, least=0)
+    _check_draws(model, sampling, None)
     _check(model, prompts, min(tokens, 1), "recurrent")
     if len(lengths := {len(prompt) for prompt in prompts}) > 1:
         raise ValueError(f"prompts: have lengths {sorted(lengths)}, must all have the same")
@@ -268,6 +273,14 @@ def _sequences(stop: Stop, vocab_size: int) -> tuple[tuple[int, ...], ...]:
         if not ids or min(ids) < 0 or max(ids) >= vocab_size:
             raise ValueError(f"stop={list(stop)!r}: each must hold at least one id, all in [0, {vocab_size})")
     return sequences
+
+
+def _check_draws(model: LanguageModel, sampling: object, generator: object) -> None:
+    for name, value, kind in (("sampling", sampling, Sampling), ("generator", generator, torch.Generator)):
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"{name}={type(value).__name__}: must be None or a {kind.__name__}")
+    if isinstance(generator, torch.Generator) and generator.device.type != (own := model.embedding.weight.device.type):
+        raise ValueError(f"generator.device={generator.device}: must be that of the model, {own}")
 
 
 def _check(model: LanguageModel, prompts: Sequence[Tensor], max_new_tokens: int, form: str) -> None:
