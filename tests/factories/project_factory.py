@@ -70,9 +70,9 @@ def listen() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def study_project(root: Path) -> Project:
-    """A project with the notebook of ``STUDY`` and the quick preset of the checkout."""
+def study_project(root: Path, notebook: str = STUDY) -> Project:
+    """A project with one notebook and the quick preset of the checkout."""
     (root / "notebooks").mkdir()
-    shutil.copy(CHECKOUT / "notebooks" / f"{STUDY}.ipynb", root / "notebooks")
+    shutil.copy(CHECKOUT / "notebooks" / f"{notebook}.ipynb", root / "notebooks")
     shutil.copytree(CHECKOUT / "params" / "quick", root / "params" / "quick")
     return Project(root)

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from project_factory import study_project
 
 from transnormer_lib.cli import main
 from transnormer_lib.data import corpora
 from transnormer_lib.models.config import ClassifierHead
 from transnormer_lib.papers import tables
 from transnormer_lib.project import Project, UserMistake
+from transnormer_lib.report.pipeline import Job, shares
 from transnormer_lib.report.plan import Device, as_text, measure_device, plan
 from transnormer_lib.report.train import runs_of
 from transnormer_lib.studies.autoregressive_lm import published as autoregressive
@@ -152,6 +154,42 @@ def test_parameters_that_make_no_run_are_a_mistake_of_the_user(monkeypatch: pyte
     monkeypatch.setattr(parameters, "resolve", lambda *a: good(*a) | {"heads": 7})
     with pytest.raises(UserMistake, match="03_attention_dilution: heads=7: must divide dim=64"):
         plan(Project(ROOT), "quick", ["03_attention_dilution"], DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("notebook", "values", "rule"),
+    [
+        ("14_gau_details", "s: 7", "s=7: must be even with rope=True"),
+        ("14_gau_details", "rows: [banana]", "normaliser='banana': must be one of 'softmax_plus'"),
+        ("15_gau_model", "dim: 2", "head_dim=1: must be even with rotary='rope'"),
+    ],
+    ids=["an-odd-width", "an-unknown-row", "an-odd-head"],
+)
+@pytest.mark.parametrize("command", ["plan", "sweep --dry-run", "train --run no-such-run", "runs export records.gz"])
+def test_parameters_that_make_no_model_are_one_line_and_exit_code_two(
+    command: str, notebook: str, values: str, rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = study_project(tmp_path, notebook)
+    project.values_path("quick", notebook).write_text(values)
+    assert main([*command.split(), "--root", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"transnormer: preset 'quick': {notebook}: {rule}")
+    assert error.count("\n") == 1
+    assert [share.runs for share in shares(project, "quick", [Job(notebook, "digest", None)])[0].values()] == []
+
+
+@pytest.mark.parametrize("command", ["plan", "sweep --dry-run"])
+def test_a_model_that_is_too_large_for_this_machine_is_one_line(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def count(model: Any) -> int:
+        raise RuntimeError("can't allocate memory")
+
+    project = study_project(tmp_path)
+    monkeypatch.setattr("transnormer_lib.training.setup.count_parameters", count)
+    assert runs_of(project, "quick", project.notebooks[0])  # which this machine may train none of
+    assert main([*command.split(), "--root", str(tmp_path)]) == 2
+    assert re.fullmatch(r"transnormer: model\.dim=\d+: .* exceed this machine's memory\n", capsys.readouterr().err)
 
 
 def test_the_table_shows_every_run_with_its_model() -> None:

@@ -23,7 +23,7 @@ from transnormer_lib import studies
 from transnormer_lib.ledger import claims, theses
 from transnormer_lib.papers.catalogue import papers
 from transnormer_lib.project import Project
-from transnormer_lib.report import pipeline
+from transnormer_lib.report import pipeline, train
 from transnormer_lib.report.pipeline import Job
 
 slow = pytest.mark.slow
@@ -233,7 +233,7 @@ def test_each_run_that_the_store_lacks_is_trained_by_one_share_and_all_who_need_
     preset = tmp_path / "params" / "quick" / "preset.yaml"
     preset.write_text(preset.read_text().replace("runs_per_job: 1", "runs_per_job: 2"))
     monkeypatch.setattr(studies, "has_study", lambda notebook: True)
-    monkeypatch.setattr(studies, "runs", lambda notebook, parameters: STUDY[notebook])
+    monkeypatch.setattr(train, "runs_of", lambda project, preset, notebook: STUDY[notebook])
     found = SimpleNamespace(find=lambda run: run if run in stored else None)
     monkeypatch.setattr(store, "RunStore", lambda: found)
     monkeypatch.setattr(identity, "run_id", lambda run: run)
@@ -261,7 +261,7 @@ def test_a_run_without_data_keeps_no_other_from_being_trained_beforehand(
 
     project = make_project(tmp_path, {name: ["1"] for name in STUDY})
     monkeypatch.setattr(studies, "has_study", lambda notebook: True)
-    monkeypatch.setattr(studies, "runs", lambda notebook, parameters: STUDY[notebook])
+    monkeypatch.setattr(train, "runs_of", lambda project, preset, notebook: STUDY[notebook])
     monkeypatch.setattr(store, "RunStore", lambda: SimpleNamespace(find=find))
     monkeypatch.setattr(identity, "run_id", lambda run: run)
     cut, _ = pipeline.shares(project, "quick", [Job("01_a", "digest", None)])
@@ -285,7 +285,7 @@ def test_a_share_comes_after_that_which_makes_what_its_runs_start_from(
 
     project = make_project(tmp_path, {"01_a": ["1"]})
     monkeypatch.setattr(studies, "has_study", lambda notebook: True)
-    monkeypatch.setattr(studies, "runs", lambda notebook, parameters: [*map(Named, study)])
+    monkeypatch.setattr(train, "runs_of", lambda project, preset, notebook: [*map(Named, study)])
     monkeypatch.setattr(store, "RunStore", lambda: SimpleNamespace(find=lambda run: run if run in [*stored] else None))
     monkeypatch.setattr(identity, "run_id", lambda run: str(run))
     cut, _ = pipeline.shares(project, "quick", [Job("01_a", "digest", None)])

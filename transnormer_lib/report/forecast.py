@@ -54,7 +54,8 @@ class Forecast:
 def forecast(project: Project, preset: str, notebooks: Sequence[str], pattern: str | None, device: Device) -> Forecast:
     """What a sweep of these notebooks would train, of the runs whose names match ``pattern``.
 
-    Data are taken to be here. Raises :class:`UserMistake` for wrong parameters and a ``pattern`` that matches no run.
+    Data are taken to be here. Raises :class:`UserMistake` for wrong parameters, a model that has no room
+    in this machine's memory, and a ``pattern`` that matches no run.
     """
     chosen, stored = project.preset(preset), StoredRuns()
     measured = _Measured(chosen.device == "gpu", device)
@@ -141,9 +142,11 @@ class _Measured:
 
     def _flops_of(self, config: "RunConfig") -> float:
         from transnormer_lib.models.flops import training_flops
+        from transnormer_lib.training.setup import parameters_of
 
         model = repr((config.model, config.head, config.data.length))
         if model not in self._flops:
+            parameters_of(config)  # refuses a model that has no room in this machine's memory
             self._flops[model] = training_flops(config.model, config.data.length, 1, config.head)
         return float(self._flops[model]) * config.steps * config.data.batch_size
 

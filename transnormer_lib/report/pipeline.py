@@ -123,7 +123,7 @@ def _level(identity: str, after: Mapping[str, str]) -> int:
 def _missing(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[str, _Lacking]:
     """The runs that the store lacks, by their names there."""
     from transnormer_lib import studies
-    from transnormer_lib.report.parameters import resolve
+    from transnormer_lib.report.train import runs_of
     from transnormer_lib.training.identity import run_id
     from transnormer_lib.training.store import RunStore
 
@@ -133,7 +133,7 @@ def _missing(project: Project, preset_name: str, jobs: Sequence[Job]) -> dict[st
             continue
         try:
             store = RunStore()
-            configs = studies.runs(job.notebook, resolve(project, preset_name, job.notebook))
+            configs = runs_of(project, preset_name, job.notebook)
         except Exception:  # a value out of range: the notebook meets the same error and reports it
             continue
         for number, config in enumerate(configs):

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING
 
@@ -17,18 +18,33 @@ if TYPE_CHECKING:
 
 
 def runs_of(project: Project, preset: str, notebook: str) -> "list[RunConfig]":
-    """The runs of a notebook's study under a preset; [] without a study.
+    """The runs of a notebook's study under a preset, each with a model that can be built; [] without a study.
 
-    Raises :class:`UserMistake` for parameters that the notebook does not have or the study cannot use.
+    Raises :class:`UserMistake` for parameters that the notebook does not have or the study cannot use. Not for a model
+    that is too large for this machine: that refuses one run, where it is trained.
     """
     from transnormer_lib import studies
     from transnormer_lib.report.parameters import resolve
 
     values = resolve(project, preset, notebook)
     try:
-        return studies.runs(notebook, values)
+        configs = studies.runs(notebook, values)
+        _check_models(configs)
     except ValueError as mistake:
-        raise UserMistake(f"{notebook}: {' '.join(str(mistake).split())}") from None
+        raise UserMistake(f"preset {preset!r}: {notebook}: {' '.join(str(mistake).split())}") from None
+    return configs
+
+
+def _check_models(configs: "Sequence[RunConfig]") -> None:
+    """Raise the ValueError with which a model, or one that it starts from, refuses to be built."""
+    # Some rules are a mechanism's own, which its config does not know.
+    models = {repr((run.model, run.head)): run for config in configs for run in config.chain()}
+    if models:
+        from transnormer_lib.training.config import RunRefused
+        from transnormer_lib.training.setup import parameters_of
+    for run in models.values():
+        with suppress(RunRefused):
+            parameters_of(run)
 
 
 class MissingData:
