@@ -6,6 +6,7 @@ Config classes are standard-library dataclasses, so the core needs no pydantic.
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 from transnormer_lib.checks import check_amounts
@@ -18,13 +19,22 @@ def from_plain(config: type[T], values: Mapping[str, Any]) -> T:
 
     Raises ``ValueError`` in one line with every mistake, ``field=value: rule``.
     """
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
+    adapter = _validator(config)  # type: ignore[arg-type]  # a class is hashable
     try:
         # Pydantic's JSON mode accepts lists for tuples and mappings for dataclasses, and is strict otherwise.
-        return TypeAdapter(config).validate_json(json.dumps(values), strict=True)
+        return adapter.validate_json(json.dumps(values), strict=True)
     except ValidationError as error:
         raise ValueError("; ".join(map(_line, error.errors()))) from None
+
+
+@cache
+def _validator(config: type) -> Any:
+    """Pydantic's validator of a config class; to make one takes several times as long as to use it."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(config)
 
 
 def _line(mistake: Mapping[str, Any]) -> str:

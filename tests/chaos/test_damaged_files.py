@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,8 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from chaos_trials import Tried, trials
 from command_deaths import UNREADABLE
+from project_factory import STUDY, TINY, study_project
 from report_factory import CLAIMS, THEORY, make_report
 from training_cases import also_save_shards, config
 
@@ -23,7 +26,9 @@ from transnormer_lib.data.faults import DataFault
 from transnormer_lib.ledger import kept
 from transnormer_lib.ledger.judging import last_run, measurements
 from transnormer_lib.project import Project, UserMistake, find_project
+from transnormer_lib.report import plan
 from transnormer_lib.report.index import build_report
+from transnormer_lib.report.train import runs_of
 from transnormer_lib.training import carried, checkpoints, trainer
 from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.stored_run import Run
@@ -81,6 +86,54 @@ def test_a_damaged_run_counts_as_missing_and_is_named(
         assert line.startswith(f"run {run.path.name}: ")
         assert line.endswith("; it counts as missing and is made again")
     tried(f"damaged {name} of a run", count)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Run]:
+    """A project whose only notebook asks for one run, which its store has."""
+    root = tmp_path_factory.mktemp("trained")
+    project = study_project(root)
+    project.values_path("quick", STUDY).write_text(
+        yaml.safe_dump(TINY | {"architectures": ["linear"], "mixtures": [], "seeds": [0]})
+    )
+    (wanted,) = runs_of(project, "quick", STUDY)
+    return project, RunStore(root / "runs").get(wanted)
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        ("plan", "quick: 1 runs, .* the store lacks 1, "),
+        ("sweep --dry-run", "quick: 1 runs, 0 stored, 1 left, "),
+        ("runs export {root}/records.json.gz", "runs: 0 records of 1 runs in "),
+    ],
+    ids=["plan", "sweep", "export"],
+)
+@pytest.mark.parametrize("name", ["record.json", "config.json", "SHA256SUMS", "model.safetensors"])
+def test_a_damaged_run_is_named_and_missing_also_where_nothing_is_trained(
+    command: str,
+    missing: str,
+    name: str,
+    trained: tuple[Project, Run],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tried: Tried,
+) -> None:
+    project, run = trained
+    monkeypatch.setenv("TRANSNORMER_RUNS", str(run.path.parent))
+    monkeypatch.setattr(plan, "measure_device", lambda gpu: plan.Device("a device", 1e9))
+    count, arguments = trials(6, 25), [*command.format(root=project.root).split(), "--root", str(project.root)]
+    path, whole = run.path / name, (run.path / name).read_bytes()
+    for _ in damages(path, 0, count):
+        if name in ("model.safetensors", "SHA256SUMS"):  # these commands look at the size of weights alone
+            path.write_bytes(whole[: max(len(path.read_bytes()) - 2, 0)])
+        assert cli.main(arguments) == 0
+        told = capsys.readouterr()
+        (line,) = told.err.splitlines()
+        assert line.startswith(f"run {run.path.name}: ")
+        assert line.endswith("; it counts as missing")
+        assert re.search(missing, told.out)
+    tried(f"damaged {name} of a run where nothing is trained", count)
 
 
 @pytest.fixture(scope="module")

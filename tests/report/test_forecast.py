@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from transnormer_lib import studies
+from transnormer_lib import studies, sums
 from transnormer_lib.cli import main
 from transnormer_lib.data import corpora
 from transnormer_lib.project import Project, UserMistake
@@ -18,8 +18,10 @@ from transnormer_lib.report import sweep as sweeping
 from transnormer_lib.report.forecast import Forecast, NotebookForecast, as_text, forecast
 from transnormer_lib.report.plan import Device, hours
 from transnormer_lib.report.train import runs_of
+from transnormer_lib.training import numbers
 from transnormer_lib.training.config import RunConfig
 from transnormer_lib.training.identity import run_id
+from transnormer_lib.training.stored_run import write_record
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 ONE, OTHER = "03_attention_dilution", "04_autoregressive_lm"
@@ -54,8 +56,10 @@ def store(project: Project, config: RunConfig, seconds: float, **changes: Any) -
     folder = project.root / "runs" / run_id(config, DATA)
     folder.mkdir(parents=True)
     record = {"data": DATA, "steps": config.steps, "seconds": seconds, "processes": 1, "device": "cpu", "flops": 1000}
+    record |= {"status": "finished", "arithmetic": numbers.arithmetic(config.model.mechanisms)}
     record["provenance"] = {"device": "a measured machine"}
-    (folder / "record.json").write_text(json.dumps(record | changes))
+    write_record(config, record | changes, folder)
+    sums.seal(folder)
 
 
 def told(found: Forecast) -> list[tuple[int, int, int, int]]:

@@ -107,7 +107,7 @@ def _carry(options: argparse.Namespace) -> int:
             return 0
         stored = StoredRuns(store.root)
         configs = [config for notebook in notebooks for config in runs_of(project, options.preset, notebook)]
-        written = carried.write([read_run(found[0]) for config in configs if (found := stored.find(config))], file)
+        written = carried.write([read_run(found.path) for config in configs if (found := stored.find(config))], file)
         print(f"runs: {written} records of {len({config.name for config in configs})} runs in {file}")
         return 0
     except RunDamaged as damage:

@@ -64,8 +64,8 @@ def forecast(project: Project, preset: str, notebooks: Sequence[str], pattern: s
     for notebook in notebooks:
         asked[notebook] = runs_of(project, preset, notebook)
         for what, config in with_starts(asked[notebook]).items():
-            if record := stored.record(config):
-                measured.add(notebook, config, record, again=what in here)
+            if run := stored.find(config):
+                measured.add(notebook, config, run.record, again=what in here)
                 here.add(what)
     if pattern is not None:
         asked = {name: [run for run in configs if fnmatch(run.name, pattern)] for name, configs in asked.items()}

@@ -1,6 +1,6 @@
 """What a preset would train, and an estimate of the time here. Reads no data, trains nothing."""
 
-import json
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from transnormer_lib.report.train import runs_of
 
 if TYPE_CHECKING:
     from transnormer_lib.training.config import RunConfig
+    from transnormer_lib.training.stored_run import Run
 
 # The fraction of a device's matrix-product rate that a training step reaches. Measured on one core of an AMD EPYC: CPU
 # time of the trainer's steps, decoders of 4 layers, against 1024 x 1024 products:
@@ -120,7 +121,7 @@ def plan(project: Project, preset: str, notebooks: Sequence[str], device: Device
                     tokens=sequences * config.data.length * (sequences_of(config.head) if config.head else 1),
                     flops=flops,
                     hours=hours(flops, device),
-                    stored=stored.record(config) is not None,
+                    stored=stored.find(config) is not None,
                     shared_with=None if earlier == notebook else earlier,
                 )
             )
@@ -155,24 +156,29 @@ class StoredRuns:
         from transnormer_lib.training.store import default_root
 
         self._folders: dict[str, list[Path]] = defaultdict(list)  # by the name in the config
-        for path in (root or default_root()).glob("[!.]*/record.json"):
-            self._folders[path.parent.name.rpartition("-")[0]].append(path.parent)
+        self._damages: set[str] = set()  # those that were told
+        for path in (root or default_root()).glob("[!.]*-*/"):
+            self._folders[path.name.rpartition("-")[0]].append(path)
 
-    def find(self, config: "RunConfig") -> tuple[Path, dict[str, Any]] | None:
-        """The folder and the record of this run from the present code; None if there is none."""
+    def find(self, config: "RunConfig") -> "Run | None":
+        """This run from the present code; None if there is none. A damaged run counts as missing, and is named once.
+
+        Its weights are not read, so damage within them is left to those who use them.
+        """
         from transnormer_lib.training.identity import run_id
+        from transnormer_lib.training.stored_run import RunDamaged, read_run, recorded_data
 
         sources = {run.data.source for run in config.chain()}
         for folder in self._folders.get(config.name, ()):
-            record: dict[str, Any] = json.loads((folder / "record.json").read_text(encoding="utf-8"))
-            if sources <= set(record["data"]) and folder.name == run_id(config, record["data"]):
-                return folder, record
+            try:
+                data = recorded_data(folder)
+                if sources <= data.keys() and folder.name == run_id(config, data):
+                    return read_run(folder, skim=True)
+            except RunDamaged as damage:
+                if str(damage) not in self._damages:
+                    print(f"{damage}; it counts as missing", file=sys.stderr)
+                self._damages.add(str(damage))
         return None
-
-    def record(self, config: "RunConfig") -> dict[str, Any] | None:
-        """The record of this run from the present code; None if there is none."""
-        found = self.find(config)
-        return None if found is None else found[1]
 
 
 def as_json(runs: Sequence[PlannedRun]) -> list[dict[str, Any]]:

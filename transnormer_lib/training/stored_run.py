@@ -200,15 +200,20 @@ def rewrite_record(run: Run, changes: dict[str, Any]) -> Run:
     return Run(run.path, run.config, record)
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path, skim: bool = False) -> Run:
     """The run in a folder, after all digests are checked and that its config gives its name.
 
-    Raises FileNotFoundError if there is no such folder, :class:`RunDamaged` for a run that is not what was written.
+    With ``skim``, for commands that ask whether thousands of runs are there, weights and gradients are not read: their
+    header must fit their size. Raises FileNotFoundError if there is no such folder, :class:`RunDamaged` for a run that
+    is not what was written.
     """
     if not path.is_dir():
         raise FileNotFoundError(f"{path}: no such run")
     try:
-        sums.check(path, needed=(_CONFIG, _RECORD))
+        if skim:
+            _skim(path)
+        else:
+            sums.check(path, needed=(_CONFIG, _RECORD))
     except ValueError as damage:
         raise RunDamaged(f"run {path.name}: {damage}") from None
     stored, record = read_object(path / _CONFIG), read_object(path / _RECORD)
@@ -221,3 +226,33 @@ def read_run(path: Path) -> Run:
     if (name := run_id(config, record["data"], record["arithmetic"])) != path.name:
         raise RunDamaged(f"run {path.name}: its config is that of {name}")
     return Run(path, config, record)
+
+
+def _skim(folder: Path) -> None:
+    """Raise ValueError, naming the file and the damage, as ``sums.check`` does, but read no weights or gradients."""
+    from safetensors import SafetensorError, safe_open
+
+    for name in sorted({name for _, name in sums.read(folder)} | {_CONFIG, _RECORD}):
+        path = folder / name
+        if path.suffix != ".safetensors" or not path.is_file():
+            if damage := sums.damage(path):
+                raise ValueError(damage)
+            continue
+        try:
+            with safe_open(path, "numpy"):
+                pass
+        except SafetensorError as fault:
+            raise ValueError(f"{name} is not what was written: {fault}") from None
+
+
+def recorded_data(path: Path) -> dict[str, str]:
+    """The fingerprints of the data by which the record of the run in a folder names it, without the rest of the run.
+
+    Raises :class:`RunDamaged` for a record that is not what was written.
+    """
+    if damage := sums.damage(path / _RECORD):
+        raise RunDamaged(f"run {path.name}: {damage}")
+    record = read_object(path / _RECORD)
+    if record is None or not isinstance(record.get("data"), dict):
+        raise RunDamaged(f"run {path.name}: {_RECORD} is not what a run leaves")
+    return record["data"]
