@@ -2,11 +2,11 @@
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any
 from uuid import uuid4
 
@@ -61,8 +61,9 @@ def read_object(path: Path) -> dict[str, Any] | None:
 def read_yaml(path: Path) -> Any:
     """The content of a YAML file: plain values alone, whatever its tags.
 
-    Raises ValueError, which names the file, for what is no UTF-8, no YAML, nested too deeply, gives a key twice, or
-    repeats parts by aliases to more than a hundred thousand values; OSError where the file cannot be read.
+    Raises ValueError, which names the file, for what is no UTF-8, no YAML, no plain value (a date, a set, bytes),
+    nested too deeply, gives a key twice, or repeats parts by aliases to more than a hundred thousand values; OSError
+    where the file cannot be read.
     """
     import yaml
 
@@ -121,19 +122,53 @@ def _check_structure(text: str) -> None:
             raise yaml.YAMLError(f"aliases repeat more than {_LARGEST:,} values, line {line}")
 
 
+_TAG = "tag:yaml.org,2002:"
+# What YAML has beyond plain values, and what to write instead.
+_NOT_PLAIN = {
+    f"{_TAG}timestamp": "a date must be in quotes",
+    f"{_TAG}binary": "bytes must be text",
+    f"{_TAG}set": "a set must be a list",
+    f"{_TAG}omap": "pairs must be a mapping",
+    f"{_TAG}pairs": "pairs must be a mapping",
+}
+
+
 @cache
 def _loader() -> Any:
-    """PyYAML's safe loader, which takes the last of equal keys in silence, with these refused.
+    """PyYAML's safe loader with plain values alone, which refuses equal keys instead of taking the last in silence.
 
     The C parser is about ten times faster; it is absent from builds of PyYAML without libyaml.
     """
     import yaml
 
+    def refusal(problem: str, node: Any) -> yaml.YAMLError:
+        return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            if rule := _NOT_PLAIN.get(node.tag):
+                raise refusal(rule, node)
+            try:
+                return super().construct_object(node, deep)
+            except (AttributeError, LookupError, TypeError, ValueError):  # !!int x, !!bool x, 5,000 digits
+                raise refusal(f"{shortened(node.value)} is no {node.tag.removeprefix(_TAG)}", node) from None
+
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            own = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
-            if twice := [name for name, count in Counter(own).items() if count > 1]:
-                raise yaml.constructor.ConstructorError(None, None, f"{twice[0]!r} is given twice", node.start_mark)
+            names = set()
+            for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+                if key.tag == f"{_TAG}merge":
+                    continue
+                name = self.construct_object(key, deep=True)
+                if not isinstance(name, Hashable):
+                    raise refusal("a key must be no list and no mapping", key)
+                if name in names:
+                    raise refusal(f"{key.value!r} is given twice", key)
+                names.add(name)
+                try:
+                    self.construct_object(value, deep)
+                except yaml.constructor.ConstructorError as error:
+                    error.problem = f"{key.value}: {error.problem}"
+                    raise
             return super().construct_mapping(node, deep)
 
     return Loader

@@ -24,6 +24,7 @@ PIECES = [
     b"'",
 ]
 PIECES += [b": ", b"- ", b"&a ", b"*a", b"!!python/name:os.system ", b"<<: ", b"---\n", b"NaN", b"Infinity", b"1e999"]
+PIECES += [b"2026-01-01 ", b"2026-13-45", b"!!int ", b"!!bool ", b"!!timestamp ", b"!!map ", b"!!set ", b"!!binary "]
 PIECES += [b"[" * 300, b'{"a":' * 300, b"9" * 5000]
 scalars = st.one_of(st.none(), st.booleans(), st.sampled_from(NUMBERS), st.sampled_from(TEXTS), st.integers(-3, 40))
 junk = st.recursive(
