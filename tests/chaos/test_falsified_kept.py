@@ -16,6 +16,7 @@ from transnormer_lib import sums
 from transnormer_lib.ledger import kept
 from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.index import build_report
+from transnormer_lib.report.keep import keep
 from transnormer_lib.training import carried
 from transnormer_lib.training.store import RunStore
 
@@ -64,6 +65,7 @@ EDITS: dict[str, Edit] = {
     "the machine": lambda c: c.update(device="a better machine"),
     "the threads": lambda c: c.update(threads=64),
     "the commit": lambda c: c.update(commit="f" * 40),
+    "the notebook's commit": lambda c: c.update(measured_at={"commit": "f" * 40, "dirty": False}),
     "the date": lambda c: c.update(started="2020-01-01T00:00:00+00:00"),
     "a parameter": lambda c: c["parameters"].update(steps=10**9),
     "the plans": lambda c: c.update(plans=[]) if c.get("plans") else c.update(plans=[{"file": "plan.yaml"}]),
@@ -166,6 +168,37 @@ def test_an_edited_file_stands_on_the_index_and_counts_for_nothing(tmp_path: Pat
     line = f"reports/kept/night/{THEORY}.json: does not count: {THEORY}.json is not what was written"
     assert [item.line.startswith(line) for item in summary.failed] == [True]
     assert line in (tmp_path / "reports" / "quick" / "index.html").read_text()
+
+
+def measure_otherwise(project: Project) -> None:
+    path = project.notebook_path(THEORY)
+    path.write_text(path.read_text().replace("claims.record(0)", "claims.record(2)"))
+
+
+def give_a_parameter(project: Project) -> None:
+    project.values_path("quick", THEORY).write_text("scale: night\n")
+
+
+SINCE = {"a measuring cell": measure_otherwise, "a parameter": give_a_parameter}
+
+
+@pytest.mark.parametrize("change", SINCE)
+def test_a_result_of_what_changed_since_is_not_kept(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tried: Tried
+) -> None:
+    monkeypatch.setattr("transnormer_lib.report.keep.runs", lambda notebook, parameters: [])  # it trains nothing
+    monkeypatch.setattr("transnormer_lib.studies.common.plans.evidence", lambda study, judged: [])
+    make_report(tmp_path)
+    build_report(tmp_path, "quick", CLAIMS)
+    project = Project(tmp_path)
+    assert kept.read("quick", THEORY, project) is None
+    path = keep(project, "quick", THEORY)
+    before = path.read_bytes()
+    SINCE[change](project)
+    with pytest.raises(UserMistake, match=rf"keep='{THEORY}': .*; run it again: transnormer report"):
+        keep(project, "quick", THEORY)
+    assert path.read_bytes() == before
+    tried("falsified kept file")
 
 
 def test_edited_records_are_not_imported(project: Project, tmp_path: Path, tried: Tried) -> None:

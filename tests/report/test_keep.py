@@ -89,9 +89,23 @@ def test_what_is_kept_is_what_the_report_and_the_store_have(project: Project) ->
         ("run-seed1", 2.0),
     ]
     assert (found.device, found.commit, found.training_seconds) == ("a machine", "abc", 120.0)
-    assert (
-        "2 training runs, 2 minutes of training in all, on a machine, 1 thread a run, commit abc." in found.sentence()
+    assert found.sentence().endswith(
+        "2 training runs, 2 minutes of training in all, on a machine, 1 thread a run, commit abc; "
+        "the notebook ran at commit c0ffee."
     )
+
+
+def test_the_notebook_s_own_commit_is_kept_beside_that_of_its_runs(project: Project) -> None:
+    content = json.loads(keep(project, "quick", NOTEBOOK).read_text())
+    assert (content["commit"], content["measured_at"]) == ("abc", {"commit": "c0ffee", "dirty": False})
+
+
+@pytest.mark.parametrize("measured_at", [{"commit": "c0ffee"}, ["c0ffee"]], ids=["half", "a list"])
+def test_a_commit_of_another_form_is_refused(measured_at: object, project: Project) -> None:
+    path = keep(project, "quick", NOTEBOOK)
+    write_kept(project.root, NOTEBOOK, {**json.loads(path.read_text()), "measured_at": measured_at}, "quick")
+    with pytest.raises(UserMistake, match="is not a kept result: "):
+        kept.read("quick", NOTEBOOK, project)
 
 
 def test_two_machines_are_both_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,6 +128,17 @@ def test_a_run_that_is_not_good_is_not_kept(project: Project, status: str) -> No
     ran(project.report_dir("quick"), status)
     with pytest.raises(UserMistake, match=r"has no good run at preset 'quick' .*; make it first: transnormer report"):
         keep(project, "quick", NOTEBOOK)
+
+
+def test_a_run_of_other_code_is_not_kept(project: Project) -> None:
+    write_notebook(project.notebook_path(NOTEBOOK), ["x = 2"])
+    with pytest.raises(UserMistake) as refused:
+        keep(project, "quick", NOTEBOOK)
+    assert str(refused.value) == (
+        "keep='09_ablations': its code, its parameters or what it reads changed since it ran; "
+        "run it again: transnormer report --preset quick --only 09"
+    )
+    assert kept.read("quick", NOTEBOOK, project) is None
 
 
 def test_a_row_that_is_not_judged_at_the_best_rate_of_its_search_is_not_kept(
@@ -144,6 +169,7 @@ def test_a_notebook_that_shows_it_is_stale_once_a_larger_scale_kept_something(
     project: Project, scale: str, stale: bool
 ) -> None:
     write_notebook(project.notebook_path(NOTEBOOK), ["from transnormer_lib.ledger import kept"])
+    ran(project.report_dir("quick"))
     before = digest(project, NOTEBOOK, {"scale": scale})
     path = keep(project, "quick", NOTEBOOK)
     write_kept(project.root, NOTEBOOK, {**json.loads(path.read_text()), "preset": "night", "scale": "night"})

@@ -24,6 +24,7 @@ from transnormer_lib.project import Project, UserMistake, find_project
 
 _ENTRY = {"id", "verdict", "scale", "measured", "seeds"}  # what the ledger reads of a claim
 _PLAN = {"file", "sha256", "commit", "date", "judged", "after"}
+_CODE = {"commit", "dirty"}  # what :func:`code_of` reads
 JUDGED_BY = ("kind", "published", "tolerance", "decided_at")  # what a claim's verdict depends on
 
 _NAMED = 2  # commits, on a page
@@ -46,6 +47,9 @@ class Kept:
     started: str  # when the notebook started; ISO 8601
     plans: Sequence[Mapping[str, Any]] = ()  # of ``studies.common.plans``; files of an older form have none
     exhibits: Mapping[str, Any] = field(default_factory=dict)  # by name, of ``show.evidence.exhibit``
+    # Commit and dirty flag of the code that ran the notebook, which may not be the code that trained the runs; files of
+    # an older form have none.
+    measured_at: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def training_seconds(self) -> float:
@@ -74,9 +78,14 @@ class Kept:
         """The commits, or how many where a line would hold nothing else; the kept file names each run's."""
         named = [_COMMIT.sub(r"\1", commit) for commit in self.commit.split("; ")]
         if len(named) <= _NAMED:
-            return f"commit{'' if len(named) == 1 else 's'} {', '.join(named)}"
-        changed = sum(commit.endswith("with local changes") for commit in named)
-        return f"{len(named)} commits" + (f", {changed} of them with local changes" if changed else "")
+            trained = f"commit{'' if len(named) == 1 else 's'} {', '.join(named)}"
+        else:
+            changed = sum(commit.endswith("with local changes") for commit in named)
+            trained = f"{len(named)} commits" + (f", {changed} of them with local changes" if changed else "")
+        if not self.measured_at or code_of(self.measured_at) == self.commit:
+            return trained
+        measured = _COMMIT.sub(r"\1", code_of(self.measured_at))
+        return f"{trained}; the notebook ran at commit {measured}"
 
     def planned(self) -> list[str]:
         """Per plan, its commit, whether it came before the runs that were judged by it, and whether it has changed."""
@@ -126,6 +135,13 @@ class Kept:
         }
 
 
+def code_of(provenance: Mapping[str, Any]) -> str:
+    """The commit of a run's code and whether there were local changes, from its ``commit`` and ``dirty``."""
+    if provenance["commit"] is None:
+        return "not known"
+    return f"{provenance['commit']}{', with local changes' if provenance['dirty'] else ''}"
+
+
 def folder(project: Project) -> Path:
     """Where results are kept."""
     return project.root / "reports" / "kept"
@@ -161,6 +177,8 @@ def read(preset: str, notebook: str, project: Project | None = None) -> Kept | N
             raise ValueError(f"a claim lacks one of {', '.join(sorted(_ENTRY))}")
         if not all(plan.keys() >= _PLAN for plan in found.plans):
             raise ValueError(f"a plan lacks one of {', '.join(sorted(_PLAN))}")
+        if found.measured_at and found.measured_at.keys() != _CODE:
+            raise ValueError("measured_at: must have commit and dirty")
         check_choice("scale", found.scale, SCALES)
         for name, value, own in (("preset", found.preset, preset), ("notebook", found.notebook, notebook)):
             if value != own:

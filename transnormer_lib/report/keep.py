@@ -1,14 +1,14 @@
 """``transnormer claims --keep``: write what a finished report found to ``reports/kept/<preset>/<notebook>.json``."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from transnormer_lib import sums
 from transnormer_lib.files import parse_json
 from transnormer_lib.ledger.judging import last_run, read_json_list
-from transnormer_lib.ledger.kept import folder
+from transnormer_lib.ledger.kept import code_of, folder
 from transnormer_lib.project import Project, UserMistake
+from transnormer_lib.report.pipeline import is_current, plan
 from transnormer_lib.report.records import write_json
 from transnormer_lib.show.evidence import exhibits
 from transnormer_lib.studies import runs
@@ -21,17 +21,22 @@ _RUN_FIELDS = ("status", "steps", "parameters", "flops", "seconds", "validation"
 def keep(project: Project, preset: str, notebook: str) -> Path:
     """Write what the last report of ``preset`` found in ``notebook`` and return the file.
 
-    Raises UserMistake if the notebook's last run failed, if notebook, record or claims.json were edited since, if the
-    store lacks one of its training runs, or if a row is not judged at the best learning rate of its search.
+    Raises UserMistake if the notebook's last run failed or is not of today's code and parameters, if notebook, record
+    or claims.json were edited since, if the store lacks one of its training runs, or if a row is not judged at the best
+    learning rate of its search.
     """
     from transnormer_lib.training.store import RunStore
 
     run = last_run(project.report_dir(preset), notebook)
+    again = f"transnormer report --preset {preset} --only {notebook[:2]}"
     if run.status != "ok" or run.executed is None:
         raise UserMistake(
-            f"keep={notebook!r}: has no good run at preset {preset!r} ({run.error}); make it first: "
-            f"transnormer report --preset {preset} --only {notebook[:2]}"
+            f"keep={notebook!r}: has no good run at preset {preset!r} ({run.error}); make it first: {again}"
         )
+    (job,) = plan(project, preset, [notebook])
+    if not is_current(project, preset, job):
+        changed = job.mistake or "its code, its parameters or what it reads changed since it ran"
+        raise UserMistake(f"keep={notebook!r}: {changed}; run it again: {again}")
     record, ledger = run.record, read_json_list(project.report_dir(preset) / "claims.json")
     store, records, made, stored = RunStore(), [], [], []
     judged: dict[str, str | None] = {}  # the runs on judged seeds, with the commit of the code that trained them
@@ -59,7 +64,8 @@ def keep(project: Project, preset: str, notebook: str) -> Path:
         "runs": records,
         "device": _named(str(provenance["device"]) for provenance in made),
         "threads": project.preset(preset).threads,
-        "commit": _named(map(_code, made)),
+        "commit": _named(map(code_of, made)),
+        "measured_at": {name: record["provenance"][name] for name in ("commit", "dirty")},
         "started": record["provenance"]["started"],
         "plans": plans.evidence(notebook[3:], judged),
     }
@@ -74,9 +80,3 @@ def keep(project: Project, preset: str, notebook: str) -> Path:
 def _named(values: Iterable[str]) -> str:
     """The value, or all of them if they differ."""
     return "; ".join(dict.fromkeys(values))
-
-
-def _code(provenance: Mapping[str, Any]) -> str:
-    if provenance["commit"] is None:
-        return "not known"
-    return f"{provenance['commit']}{', with local changes' if provenance['dirty'] else ''}"
