@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from transnormer_lib.checks import check_fields, nearest
-from transnormer_lib.choices import Scale
+from transnormer_lib.choices import SCALES, Scale
 from transnormer_lib.files import read_yaml
 from transnormer_lib.strict import from_plain
 
@@ -31,7 +31,7 @@ class Preset:
 
     __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012  read by pydantic, not a field
 
-    scale: Scale  # decides which verdicts are possible
+    scale: Scale  # decides which verdicts are possible; the preset's name, and quick for presets of other names
     description: str  # one line for the index page
     device: Literal["cpu", "gpu"]  # gpu: jobs on one machine take turns
     threads: int = field(metadata={"most": 1024})  # per process; with 1 results do not depend on the number of cores
@@ -96,16 +96,23 @@ class Project:
         return sorted(set(chosen))
 
     def preset(self, name: str) -> Preset:
-        """The preset's description, checked strictly."""
+        """The preset's description, checked strictly. Raises UserMistake for one that is wrong or unknown."""
         if name not in self.presets:
             raise UserMistake(f"preset={name!r}: unknown{nearest(name, self.presets)}")
         path = self.root / "params" / name / "preset.yaml"
         try:
-            return from_plain(Preset, self._mapping(path))
+            found = from_plain(Preset, self._mapping(path))
         except UserMistake:
             raise
         except ValueError as fault:
             raise UserMistake(f"{path.relative_to(self.root)}: {fault}") from None
+        # What a preset trains is not measured: only the presets that the scales are named after may claim them.
+        own = name if name in SCALES else SCALES[0]
+        if found.scale != own:
+            raise UserMistake(
+                f"{path.relative_to(self.root)}: scale={found.scale!r}: must be {own!r} in preset {name!r}"
+            )
+        return found
 
     def values(self, preset: str, notebook: str) -> dict[str, Any]:
         """The preset's values for the notebook's parameters; {} if it has no file for it."""

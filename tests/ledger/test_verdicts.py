@@ -208,6 +208,27 @@ def test_an_ordering_with_too_few_seeds_is_not_run_whatever_it_shows(decided_at:
     assert (judged.verdict, judged.reason) == ("not run", f"needs at least {SEEDS} seeds, has {SEEDS - 1}")
 
 
+EQUAL = {"ahead": ([1.0] * 5, [2.0] * 5), "behind": ([2.5, 3.0, 2.0, 2.5, 2.0], [1.5, 2.0, 1.0, 1.5, 1.0])}
+
+
+@pytest.mark.parametrize("kind", ["ordering", "comparable"])
+@pytest.mark.parametrize("sides", EQUAL)
+def test_equal_differences_of_trained_models_are_not_judged(sides: str, kind: str) -> None:
+    judged = judge(claim(kind), ordering(*EQUAL[sides], kind=kind), "quick")
+    assert (judged.verdict, judged.interval) == ("not run", None)
+    assert judged.reason == "all differences are equal: the seeds change nothing"
+
+
+@pytest.mark.parametrize(
+    ("fields", "more"),
+    [({"timing": True}, {}), ({"rounds": True}, {}), ({}, {"learned": {"t2": [1.0] * 5}})],
+    ids=["times", "rounds", "counts of models that learned"],
+)
+def test_equal_differences_of_what_is_exact_are_judged(fields: dict[str, Any], more: dict[str, Any]) -> None:
+    exact = ordering(*EQUAL["ahead"]) | more
+    assert judge(claim("ordering", **fields), exact, "quick").verdict == "reproduced"
+
+
 @pytest.mark.parametrize("scale", ["quick", "night"])
 @pytest.mark.parametrize(
     ("floor", "reason"),

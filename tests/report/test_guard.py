@@ -17,11 +17,13 @@ from transnormer_lib.report.guard import NotebookFailed, check_executed, run_not
 pytestmark = pytest.mark.slow
 
 
-def record(project: Project, name: str = "01_a") -> dict[str, Any]:
-    return json.loads((project.report_dir("quick") / "records" / f"{name}.json").read_text())
+def record(project: Project, name: str = "01_a", preset: str = "quick") -> dict[str, Any]:
+    return json.loads((project.report_dir(preset) / "records" / f"{name}.json").read_text())
 
 
-def guard(project: Project, name: str = "01_a", **environment: str) -> subprocess.CompletedProcess[str]:
+def guard(
+    project: Project, name: str = "01_a", preset: str = "quick", **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [
             sys.executable,
@@ -30,7 +32,7 @@ def guard(project: Project, name: str = "01_a", **environment: str) -> subproces
             "--root",
             str(project.root),
             "--preset",
-            "quick",
+            preset,
             name,
         ],
         capture_output=True,
@@ -101,13 +103,14 @@ def test_a_failure_is_one_line_and_the_last_good_copy_stays(kind: str, tmp_path:
 def test_where_real_data_are_absent_the_notebook_has_no_data_and_has_not_failed(tmp_path: Path) -> None:
     source, message, _ = FAILURES["missing-data"]
     project = make_project(tmp_path, {"01_a": [source, "print('after')"]})
-    preset = tmp_path / "params" / "quick" / "preset.yaml"
+    (tmp_path / "params" / "quick").rename(tmp_path / "params" / "gpu")
+    preset = tmp_path / "params" / "gpu" / "preset.yaml"
     preset.write_text(preset.read_text().replace("scale: quick", "scale: gpu"))
-    done = guard(project)
+    done = guard(project, preset="gpu")
     assert done.returncode == 1  # it did not run to its end
-    written = record(project)
+    written = record(project, preset="gpu")
     assert (written["status"], written["error"]) == ("no data", message)
-    assert (project.report_dir("quick") / "failed" / "01_a.ipynb").exists()
+    assert (project.report_dir("gpu") / "failed" / "01_a.ipynb").exists()
 
 
 def test_a_mistyped_parameter_runs_nothing_and_exits_with_two(tmp_path: Path) -> None:

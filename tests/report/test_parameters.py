@@ -197,6 +197,23 @@ def test_unknown_names_are_answered_with_the_nearest(
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "scale", "own"),
+    [("mine", "paper", "quick"), ("mine", "night", "quick"), ("night", "paper", "night"), ("quick", "gpu", "quick")],
+)
+def test_no_preset_claims_the_scale_of_another(name: str, scale: str, own: str, tmp_path: Path) -> None:
+    made = project(tmp_path, "steps: 2")
+    preset = tmp_path / "params" / name / "preset.yaml"
+    preset.parent.mkdir(exist_ok=True)
+    sound = (tmp_path / "params" / "quick" / "preset.yaml").read_text()
+    preset.write_text(sound.replace("scale: quick", f"scale: {scale}"))
+    with pytest.raises(UserMistake) as caught:
+        made.preset(name)
+    assert str(caught.value) == f"params/{name}/preset.yaml: scale={scale!r}: must be {own!r} in preset {name!r}"
+    preset.write_text(sound.replace("scale: quick", f"scale: {own}"))
+    assert made.preset(name).scale == own
+
+
 @pytest.mark.parametrize(("device", "on_cpu"), [("cpu", True), ("gpu", False)])
 def test_a_cpu_preset_keeps_training_off_the_gpu(device: str, on_cpu: bool, tmp_path: Path) -> None:
     preset = tmp_path / "params" / "quick" / "preset.yaml"

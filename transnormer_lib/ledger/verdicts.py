@@ -16,7 +16,8 @@ A claim's ``decided_at`` is the smallest scale that may decide it. The kinds and
 - An ordering or comparison is ``not learned`` if a run of either side, or of a matched control, does not beat the
   floor, the score of a simple model such as a bigram; where the sides are no losses, if those of their rows do not.
 - ``not run``, with the reason, and below ``decided_at`` with that scale: nothing was measured, there are too few seeds,
-  or a claim without a weaker verdict was measured below its ``decided_at``.
+  the differences between trained models are all equal, which says nothing of other seeds, or a claim without a weaker
+  verdict was measured below its ``decided_at``.
 
 A number that is not finite never succeeds. The reason of an exploratory claim, one that was added after the plan,
 begins with that. ``ledger.families`` corrects for the number of orderings in a table.
@@ -177,6 +178,10 @@ def _ordering(claim: Claim, measurement: Mapping[str, Any], decisive: bool) -> J
         return Judgement("not run", measured, seeds, f"needs at least {SEEDS} seeds, has {len(better)}")
     if reason := _not_learned(measurement):
         return Judgement("not learned", measured, seeds, reason)
+    # Times and counts may be exact; losses and scores of models that the seeds make different are not.
+    of_models = not (claim.timing or claim.rounds or measurement.get("learned"))
+    if of_models and len({b - w for b, w in zip(better, worse, strict=True)}) == 1:
+        return Judgement("not run", measured, seeds, "all differences are equal: the seeds change nothing")
     ahead = paired_difference(better, worse, measurement["higher_is_better"])
     behind = claim.tolerance or 0.0  # what a comparable side may be behind
     interval = (rounded(ahead.low), rounded(ahead.high))
