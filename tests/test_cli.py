@@ -93,6 +93,19 @@ def test_a_mistake_is_one_line_and_exit_code_two(
     assert capsys.readouterr().err == message + "\n"
 
 
+@pytest.mark.parametrize("command", ["report", "claims", "train", "plan", "sweep", "data list --preset=quick"])
+@pytest.mark.parametrize("place", ["nowhere", "empty", "notebooks"])
+def test_a_root_that_holds_no_project_is_refused_and_no_other_is_taken(
+    command: str, place: str, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(root)
+    (root / "empty").mkdir()
+    assert main([*command.split(), "--root", place]) == 2
+    line = f"transnormer: root='{place}': must be a folder that holds notebooks/ and params/\n"
+    assert capsys.readouterr().err == line
+    assert not (root / "reports").exists()
+
+
 @pytest.mark.parametrize(
     ("field", "value", "rule"),
     [

@@ -131,18 +131,23 @@ class Project:
         return loaded
 
 
-def find_project(start: Path | None = None) -> Project:
-    """The project around ``start`` (default: the current folder), else the checkout of this package."""
-    candidates = [(start or Path.cwd()).resolve()]
+def find_project(root: Path | None = None) -> Project:
+    """The project in the folder ``root``; by default that around the current folder, else this package's checkout.
+
+    Raises UserMistake for a ``root`` that holds none, for none at all, and for a path that the locale cannot write.
+    """
+    start = (root or Path.cwd()).resolve()
     try:
-        str(candidates[0]).encode()
+        str(start).encode()
     except UnicodeEncodeError:
-        named, encoding = ascii(str(candidates[0])), sys.getfilesystemencoding()
+        named, encoding = ascii(str(start)), sys.getfilesystemencoding()
         raise UserMistake(
             f"folder={named}: has characters that the locale ({encoding}) lacks; set PYTHONUTF8=1"
         ) from None
-    candidates += [*candidates[0].parents, Path(__file__).resolve().parents[1]]
-    for folder in candidates:
+    around = [] if root else [*start.parents, Path(__file__).resolve().parents[1]]
+    for folder in (start, *around):
         if (folder / "notebooks").is_dir() and (folder / "params").is_dir():
             return Project(folder)
-    raise UserMistake(f"folder={str(candidates[0])!r}: neither it nor one above it holds notebooks/ and params/")
+    if root:
+        raise UserMistake(f"root={str(root)!r}: must be a folder that holds notebooks/ and params/")
+    raise UserMistake(f"folder={str(start)!r}: neither it nor one above it holds notebooks/ and params/")

@@ -14,7 +14,7 @@ from transnormer_lib.studies.common import plans
 from transnormer_lib.sums import sha256
 
 STUDY = "glue"  # any without a plan of its own
-CHECKOUT = find_project(Path(__file__).parent)
+CHECKOUT = find_project()
 PLANNED = [study for study in CHECKOUT.notebook_of_study if plans.files(study)]
 
 
