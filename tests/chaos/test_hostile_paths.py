@@ -7,12 +7,11 @@ import re
 import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from chaos_trials import Tried
 from project_factory import make_project, write_notebook
-from training_cases import config
+from training_cases import config, whole_record
 
 from transnormer_lib import sums
 from transnormer_lib.cli import main
@@ -54,14 +53,14 @@ def test_a_run_s_name_is_the_name_of_one_folder(name: str, tried: Tried) -> None
 def test_carried_records_are_put_nowhere_else(name: str, tmp_path: Path, tried: Tried) -> None:
     """As the name in the file, and as the name of the config."""
     run = config()
-    record: dict[str, Any] = {"data": {}, "arithmetic": None, "status": "finished"}
+    record = whole_record(run)
     whole = {"config": asdict(run), "record": record}
     path, store = tmp_path / "records.json.gz", RunStore(tmp_path / "deep" / "runs")
     renamed = {**whole, "config": asdict(run) | {"name": name}}
-    identity = run_id(run)
+    identity = run_id(run, record["data"], record["arithmetic"])
     for content in ({name: whole}, {name: renamed}, {identity.replace(run.name, name): renamed}, {identity: renamed}):
         path.write_bytes(gzip.compress(json.dumps(content).encode()))
-        with pytest.raises(ValueError, match="holds no records of runs"):
+        with pytest.raises(ValueError, match=r"holds no records of runs: .*(name=|its config is that of)"):
             carried.read(path, store)
     assert {found.name for found in tmp_path.rglob("*")} == {path.name}
     tried("hostile name", 4)
@@ -69,9 +68,9 @@ def test_carried_records_are_put_nowhere_else(name: str, tmp_path: Path, tried: 
 
 def test_whole_records_are_imported(tmp_path: Path) -> None:
     run = config()
-    record = {"data": {}, "arithmetic": None, "status": "finished"}
-    path = tmp_path / "records.json.gz"
-    path.write_bytes(gzip.compress(json.dumps({run_id(run): {"config": asdict(run), "record": record}}).encode()))
+    record = whole_record(run)
+    name, path = run_id(run, record["data"], record["arithmetic"]), tmp_path / "records.json.gz"
+    path.write_bytes(gzip.compress(json.dumps({name: {"config": asdict(run), "record": record}}).encode()))
     assert carried.read(path, RunStore(tmp_path / "runs")) == (1, 0)
 
 

@@ -16,8 +16,10 @@ from transnormer_lib.data.tasks import TaskData
 from transnormer_lib.data.vocabulary import ByteVocabulary, vocabulary_size
 from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.config import ClassifierHead
-from transnormer_lib.training import identity
+from transnormer_lib.provenance.environment import provenance
+from transnormer_lib.training import identity, numbers
 from transnormer_lib.training.config import DataConfig, OptimizerConfig, RunConfig
+from transnormer_lib.training.records import History, make_record
 from transnormer_lib.training.trainer import Trained
 
 # The fields in which two runs of one config on one machine may differ. All others are bit-identical.
@@ -34,6 +36,16 @@ def same(first: Trained, second: Trained) -> bool:
     records = [{k: v for k, v in t.record.items() if k not in RUN_CONDITIONS} for t in (first, second)]
     weights = [t.model.state_dict() for t in (first, second)]
     return records[0] == records[1] and all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def whole_record(config: RunConfig) -> dict[str, Any]:
+    """The record of a run of this config that finished, without training it."""
+    losses = [5.0 - step / config.steps for step in range(config.steps)]
+    result = {"step": config.steps, "nats_per_token": 4.0, "bits_per_token": 5.8}
+    history = History(train_loss=losses, validation=[result], tokens=100, seconds=1.5)
+    made = make_record(history, parameters=7, data={"test": "0f"}, device="cpu", processes=1)
+    made |= {"flops": 10, "provenance": provenance(), "evaluation": numbers.EVALUATION}
+    return made | {"arithmetic": numbers.arithmetic(config.model.mechanisms)}
 
 
 def also_save_shards(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,18 +2,22 @@
 
 import gzip
 import json
+import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from training_cases import config
+from training_cases import config, whole_record
 
+from transnormer_lib import sums
+from transnormer_lib.report.runs import entries
 from transnormer_lib.training import carried, numbers, trainer
+from transnormer_lib.training.identity import run_id
 from transnormer_lib.training.store import RunStore
-from transnormer_lib.training.stored_run import Run, RunFailed
+from transnormer_lib.training.stored_run import Run, RunDamaged, RunFailed, write_record
 
 SMALL = config(steps=2)
 
@@ -54,7 +58,7 @@ def test_a_curve_comes_back_to_the_last_bit(curve: list[float], made: tuple[Run,
     run, file = made
     as_float32 = [float(np.float32(loss)) for loss in curve]
     for number, losses in enumerate((curve, as_float32)):
-        carried.write([replace(run, record={**run.record, "train_loss": losses})], file)
+        carried.write([replace(run, record={**run.record, "train_loss": losses, "steps": len(losses)})], file)
         store = RunStore(tmp_path / str(number))
         carried.read(file, store)
         assert store.load(run.path.name).record["train_loss"] == losses
@@ -119,6 +123,61 @@ def test_a_file_of_something_else_is_refused_in_one_line(
     assert why in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert store.names() == []
+
+
+SPOILED: dict[str, tuple[dict[str, Any], str]] = {
+    "only its beginning": ({}, "steps: is missing"),
+    "no provenance": ({"provenance": None}, "provenance=None: must be a mapping"),
+    "no commit": ({"provenance": {"device": "x"}}, "must be a mapping with commit, dirty, device, versions"),
+    "an unknown status": ({"status": "banana"}, "status='banana': must be one of 'finished', 'diverged'"),
+    "outside a band": ({"status": "outside-band"}, "status='outside-band': must be one of"),
+    "steps as text": ({"steps": "2"}, "steps='2': must be a whole number of at least 0"),
+    "a negative time": ({"seconds": -1.0}, "seconds=-1.0: must be a finite number and not negative"),
+    "a shorter curve": ({"train_loss": [5.0]}, "train_loss: must be a list of steps=2 numbers"),
+    "a curve of texts": ({"train_loss": ["5", "4"]}, "train_loss: must be a list of steps=2 numbers"),
+    "nothing validated": ({"validation": []}, "validation: must have a result of kept_step=2"),
+    "a result without a score": ({"validation": [{"step": 2}]}, "must map a loss in nats and a score to numbers"),
+    "a result of no step": (
+        {"validation": [{"nats_per_token": 1.0, "bits_per_token": 1.0}]}, "validation.step=None: must be a whole"),
+    "diverged of nothing": ({"status": "diverged"}, "divergence=None: must be a mapping with step, what, layer"),
+    "results as a list": ({"at_end": [1]}, "at_end=[1]: must be a mapping"),
+    "data of no fingerprint": ({"data": {"test": 3}}, "data.test=3: must be a fingerprint"),
+}  # fmt: skip
+
+
+def spoiled(fault: str) -> tuple[dict[str, Any], str]:
+    """The record of a finished run with this fault, and what is said of it."""
+    changes, problem = SPOILED[fault]
+    whole = whole_record(SMALL)
+    kept = whole if changes else {name: whole[name] for name in ("data", "arithmetic", "status")}
+    return kept | changes, problem
+
+
+@pytest.mark.parametrize("fault", SPOILED)
+def test_what_is_no_record_of_a_complete_run_is_not_imported(fault: str, tmp_path: Path) -> None:
+    record, problem = spoiled(fault)
+    file, store = tmp_path / "records.json.gz", RunStore(tmp_path / "runs")
+    content = {"config": asdict(SMALL), "record": record}
+    file.write_bytes(gzip.compress(json.dumps({run_id(SMALL, record["data"], record["arithmetic"]): content}).encode()))
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        carried.read(file, store)
+    assert store.names() == []
+
+
+@pytest.mark.parametrize("fault", SPOILED)
+def test_what_is_no_record_of_a_complete_run_is_damage_in_a_store(fault: str, tmp_path: Path) -> None:
+    record, problem = spoiled(fault)
+    store = RunStore(tmp_path)
+    folder = store.root / run_id(SMALL, record["data"], record["arithmetic"])
+    folder.mkdir()
+    write_record(SMALL, record, folder)
+    sums.seal(folder)
+    with pytest.raises(
+        RunDamaged, match=re.escape("record.json is not what a run leaves: ") + ".*" + re.escape(problem)
+    ):
+        store.load(folder.name)
+    (entry,) = entries(store)
+    assert entry["status"].startswith("damaged: record.json is not what a run leaves")
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from transnormer_lib.files import parse_json, write_bytes
 from transnormer_lib.strict import from_plain
 from transnormer_lib.training.config import RunConfig
 from transnormer_lib.training.identity import run_id
+from transnormer_lib.training.records import check_record
 from transnormer_lib.training.store import RunStore
 from transnormer_lib.training.stored_run import Run, write_record
 
@@ -45,8 +46,8 @@ def write(runs: Iterable[Run], path: Path) -> int:
 def records(path: Path) -> dict[str, tuple[RunConfig, dict[str, Any]]]:
     """Config and record by name of the runs of a file of :func:`write`.
 
-    Raises ValueError for another file, for one that its folder's digests do not fit, and for a run whose config and
-    data do not give its name.
+    Raises ValueError for another file, for one that its folder's digests do not fit, for what is no record of a
+    complete run, and for a run whose config and data do not give its name.
     """
     try:
         if (path.parent / sums.FILE).exists() and (damage := sums.damage(path)):
@@ -58,6 +59,10 @@ def records(path: Path) -> dict[str, tuple[RunConfig, dict[str, Any]]]:
         content = parse_json(text)
         runs = {name: (from_plain(RunConfig, run["config"]), _unpacked(run)) for name, run in content.items()}
         for name, (config, record) in runs.items():
+            try:
+                check_record(record)
+            except ValueError as fault:
+                raise ValueError(f"run {name}: {fault}") from None
             if (own := run_id(config, record["data"], record["arithmetic"])) != name:
                 raise ValueError(f"run {name}: its config is that of {own}")
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as fault:

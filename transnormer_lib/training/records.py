@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from transnormer_lib.checks import check_choice, check_count, check_not_negative, is_number
+
 if TYPE_CHECKING:
     from transnormer_lib.training.divergence import Divergence
 
@@ -86,6 +88,66 @@ def make_record(
         "seconds": history.seconds,
         "sessions": history.sessions,
     }
+
+
+_COUNTS = ("steps", "kept_step", "parameters", "tokens", "processes", "sessions", "evaluation")
+_AMOUNTS = ("tokens_per_second", "seconds", "flops")
+_MAPPINGS = ("at_end", "data", "arithmetic", "provenance")
+_COMPLETE = ("finished", "diverged")  # a run that stopped outside a band is not complete
+
+
+def check_record(record: Mapping[str, Any]) -> None:
+    """Refuse what is no record of a complete run: all that readers of a store ask of it must be there.
+
+    Raises ValueError naming the field, the value and the rule. Further fields are not looked at.
+    """
+    fields = (*_COUNTS, *_AMOUNTS, *_MAPPINGS, "status", "divergence", "train_loss", "validation", "device")
+    if missing := [name for name in fields if name not in record]:
+        raise ValueError(f"{missing[0]}: is missing")
+    check_choice("status", record["status"], _COMPLETE)
+    for name in _COUNTS:
+        check_count(name, record[name], 0)
+    for name in _AMOUNTS:
+        check_not_negative(name, record[name])
+    for name in _MAPPINGS:
+        _check_mapping(name, record[name])
+    for name, value in record["data"].items():
+        if not isinstance(value, str):
+            raise ValueError(f"data.{name}={value!r}: must be a fingerprint")
+    _check_mapping("provenance", record["provenance"], "commit", "dirty", "device", "versions")
+    _check_mapping("provenance.versions", record["provenance"]["versions"])
+    if record["status"] == "diverged":
+        _check_mapping("divergence", record["divergence"], "step", "what", "layer")
+    losses = record["train_loss"]
+    if not isinstance(losses, list) or len(losses) != record["steps"] or not all(map(is_number, losses)):
+        raise ValueError(f"train_loss: must be a list of steps={record['steps']} numbers")
+    if not isinstance(record["validation"], list):
+        raise ValueError(f"validation={record['validation']!r}: must be a list of results")
+    for result in record["validation"]:
+        _check_result("validation", result)
+        check_count("validation.step", result.get("step"), 0)
+    for split, result in record["at_end"].items():
+        _check_result(f"at_end.{split}", result)
+    kept = record["kept_step"]
+    if record["status"] == "finished" and all(result["step"] != kept for result in record["validation"]):
+        raise ValueError(f"validation: must have a result of kept_step={kept}")
+
+
+def _check_mapping(name: str, value: object, *needed: str) -> None:
+    if not isinstance(value, Mapping) or not value.keys() >= set(needed):
+        raise ValueError(f"{name}={value!r}: must be a mapping{' with ' if needed else ''}{', '.join(needed)}")
+
+
+def _check_result(name: str, result: object) -> None:
+    """A loss, a score beside it, and numbers only."""
+    loss = ("nats_per_token", "nats_per_example")
+    if (
+        not isinstance(result, Mapping)
+        or not all(map(is_number, result.values()))
+        or not any(part in result for part in loss)
+        or not result.keys() - {"step", *loss}
+    ):
+        raise ValueError(f"{name}={result!r}: must map a loss in nats and a score to numbers")
 
 
 def explain_divergence(found: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from transnormer_lib.strict import from_plain
 from transnormer_lib.training import bands
 from transnormer_lib.training.config import RunConfig
 from transnormer_lib.training.identity import run_id
-from transnormer_lib.training.records import explain_divergence
+from transnormer_lib.training.records import check_record, explain_divergence
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -217,8 +217,12 @@ def read_run(path: Path, skim: bool = False) -> Run:
     except ValueError as damage:
         raise RunDamaged(f"run {path.name}: {damage}") from None
     stored, record = read_object(path / _CONFIG), read_object(path / _RECORD)
-    if stored is None or record is None or not {"data", "arithmetic", "status"} <= record.keys():
+    if stored is None or record is None:
         raise RunDamaged(f"run {path.name}: {_CONFIG if stored is None else _RECORD} is not what a run leaves")
+    try:
+        check_record(record)
+    except ValueError as fault:
+        raise RunDamaged(f"run {path.name}: {_RECORD} is not what a run leaves: {fault}") from None
     try:
         config = from_plain(RunConfig, stored)
     except ValueError as fault:
