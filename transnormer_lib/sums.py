@@ -7,6 +7,7 @@ files git's history shows that.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -63,6 +64,11 @@ def seal(folder: Path, also: Iterable[tuple[str, str]] = (), names: Iterable[str
 
 def enter(path: Path) -> None:
     """Write the digest of one file into its folder's ``SHA256SUMS``; the others stay, whether they fit or not."""
+    with _alone(path.parent):
+        _enter(path)
+
+
+def _enter(path: Path) -> None:
     others = [(digest, name) for digest, name in _listed(path.parent) if name != path.name]
     _write(path.parent, [*others, (sha256(path), path.name)])
 
@@ -76,10 +82,21 @@ def write(path: Path, text: str) -> bool:
     if path.exists() and sha256(path) == digest and not damage(path):
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write(path.parent, [*_listed(path.parent), (digest, path.name)])
-    write_text(path, text)
-    enter(path)
+    with _alone(path.parent):
+        _write(path.parent, [*_listed(path.parent), (digest, path.name)])
+        write_text(path, text)
+        _enter(path)
     return True
+
+
+def _alone(folder: Path) -> AbstractContextManager[object]:
+    """The lock of a folder's digests, so that of two processes neither loses an entry of the other.
+
+    Its file is beside the folder, since what is in it is listed. The lock of a killed process is released.
+    """
+    from filelock import FileLock
+
+    return FileLock(folder.with_name(f".{folder.name}.sums.lock"))
 
 
 def _listed(folder: Path) -> list[tuple[str, str]]:
