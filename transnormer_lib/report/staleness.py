@@ -57,15 +57,17 @@ def digest(project: Project, notebook: str, parameters: dict[str, Any]) -> str:
         except SyntaxError as error:
             raise UserMistake(f"{notebook}: code cell {number}, line {error.lineno}: {error.msg}") from None
     modules = set(closure(start))
-    data: dict[str, Any] = {
-        f"{module}/{file.name}": sha256(file) for module in modules for file in _owned_files(module)
+    data: dict[str, Any] = {  # by path: papers have tables of the same name
+        f"{module}/{file.relative_to(path_of(module).parent).as_posix()}": sha256(file)
+        for module in modules
+        for file in _owned_files(module)
     }
     # Committed results that the notebook shows: those of larger scales, and the files that its study reads.
     if kept.__name__ in modules and "scale" in parameters:
         data |= {f"kept/{found.preset}": vars(found) for found in kept.larger(parameters["scale"], notebook, project)}
     data |= {f"package {name}": found for name, found in studies.optional(notebook).items()}
     for pattern in studies.reads(notebook):
-        data |= {file.name: sha256(file) for file in project.root.glob(pattern)}
+        data |= {file.relative_to(project.root).as_posix(): sha256(file) for file in project.root.glob(pattern)}
     content = {"cells": cells, "parameters": parameters, "modules": source_digest(start), "data": data}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
