@@ -184,7 +184,7 @@ def test_code_that_differs_from_its_commit_is_said_to(project: Project, monkeypa
     found = kept.read("quick", NOTEBOOK, project)
     assert found is not None
     assert found.commit == "abc, with local changes; not known"
-    assert "commits abc, with local changes, not known." in found.sentence()
+    assert "commits abc, with local changes, not known; the notebook ran" in found.sentence()
 
 
 def test_many_commits_are_counted_on_a_page_and_named_in_the_file() -> None:
