@@ -251,7 +251,7 @@ def test_half_precision_has_room_for_the_inputs_that_the_documentation_names(
         o = mechanism(*x)
         o.backward(g.half())
         assert all(t.isfinite().all() for t in (o, *(t.grad for t in x)))
-        tried("a gradient in float16")
+        tried("half precision at a scale that is named")
 
 
 def test_a_gradient_in_half_precision_overflows_only_where_the_exact_one_does(tried: Tried) -> None:

@@ -19,6 +19,7 @@ from typing import Literal
 Manner = Literal["kill", "term", "interrupt", "memory", "disk"]
 SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "interrupt": signal.SIGINT}
 Work = Callable[[], object]
+ATTEMPTS = 5  # for each death: a child that ends before it is struck is tried again, at another moment
 _HANGS = 120.0  # seconds
 
 
@@ -58,6 +59,17 @@ def wait(child: int, errors: Path) -> int:
             raise AssertionError(f"a child hangs: {errors.read_text()[-3000:]}")
         time.sleep(0.002)
     return os.waitstatus_to_exitcode(ended[1])
+
+
+def died(manner: Manner, code: int) -> bool:
+    """Whether a child with this exit code was ended by what :func:`killed` did, and had not ended before.
+
+    One that hears the signal ends with the code of an interruption; where memory is short each library has its own.
+    """
+    if manner in SIGNALS:
+        number = SIGNALS[manner]
+        return code == -number or (manner != "kill" and code in (130, 128 + number))
+    return manner == "memory" and code != 0
 
 
 def undisturbed(work: Work, errors: Path) -> float:

@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import torch
 import yaml
-from deaths import Manner, fork, killed, undisturbed, wait
+from deaths import ATTEMPTS, Manner, died, fork, killed, undisturbed, wait
 from small_disks import small_disk
 from training_cases import RUN_CONDITIONS, classifier, config
 
@@ -70,7 +70,7 @@ def main(folder: Path, case: str, manner: Manner, count: int, seed: int) -> None
     needed = sum(path.stat().st_size for path in (folder / "undisturbed").rglob("*")) + 50_000
     assert expected is not None
     draw, outcomes = random.Random(f"{case} {manner} {seed}"), []
-    for number in range(count):
+    for number in range(count if manner == "disk" else ATTEMPTS * count):
         store = folder / str(number)
         partial = store / f".partial-{run_id(run)}"
         errors.write_text("")
@@ -93,6 +93,7 @@ def main(folder: Path, case: str, manner: Manner, count: int, seed: int) -> None
         names = {run_id(run)} | ({run_id(run.start_from)} if run.start_from else set())
         outcome = {
             "code": code,
+            "died": died(manner, code),
             "told": told,
             "truncated": truncated,
             "whole": whole,
@@ -105,6 +106,8 @@ def main(folder: Path, case: str, manner: Manner, count: int, seed: int) -> None
         if disk:
             disk.remove()
         shutil.rmtree(store)
+        if sum(one["died"] for one in outcomes) == count:
+            break
     print(json.dumps(outcomes))
 
 

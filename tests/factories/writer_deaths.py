@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
-from deaths import Manner, fork, killed, undisturbed, wait
+from deaths import ATTEMPTS, Manner, died, fork, killed, undisturbed, wait
 from small_disks import small_disk
 
 from transnormer_lib.data import cache, corpora, reviews, tasks, token_files
@@ -108,7 +108,7 @@ def main(folder: Path, kind: str, manner: Manner, count: int) -> None:
     seconds = undisturbed(work(folder / "undisturbed"), errors)
     needed = sum(path.stat().st_size for path in (folder / "undisturbed").rglob("*") if path.is_file())
     expected, draw, outcomes = made.read_text(), random.Random(f"{kind} {manner}"), []
-    for number in range(count):
+    for number in range(count if manner == "disk" else ATTEMPTS * count):
         place = folder / str(number)
         writing = {"token file": "tokens/.*.int32.*", "features": ".features*"}.get(kind, "examples/*/.*")
         errors.write_text("")
@@ -127,10 +127,13 @@ def main(folder: Path, kind: str, manner: Manner, count: int) -> None:
         first = made.read_text()
         undisturbed(work(place), errors)  # reads what is stored
         equal &= expected == first == made.read_text()
-        outcomes.append({"code": code, "equal": equal, "told": told, "left": [*left, *left_behind(place)]})
+        ended = {"code": code, "died": died(manner, code)}
+        outcomes.append({**ended, "equal": equal, "told": told, "left": [*left, *left_behind(place)]})
         if disk:
             disk.remove()
         shutil.rmtree(place)
+        if sum(one["died"] for one in outcomes) == count:
+            break
     print(json.dumps(outcomes))
 
 
