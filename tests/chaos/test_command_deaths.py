@@ -1,4 +1,4 @@
-"""`transnormer train` and its processes die at any point; two reports of one project run at once."""
+"""`transnormer train`, `sweep` and their processes die at any point; two reports of one project run at once."""
 
 import shutil
 from pathlib import Path
@@ -34,6 +34,15 @@ def test_the_next_training_ends_as_if_nothing_had_been(
 ) -> None:
     for _ in undisturbed.survives(victim, name, trials(1, CASES[victim, name]), tmp_path):
         tried(f"transnormer train: {name} of {victim}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("processes", "count"), [(1, 4), (2, 2)], ids=["one process a run", "two processes a run"])
+def test_the_next_sweep_ends_as_if_nothing_had_been(processes: int, count: int, tmp_path: Path, tried: Tried) -> None:
+    sweep = ("sweep", "--only", "03", "--cores", "2", "--processes", str(processes))
+    undisturbed = Undisturbed.of(tmp_path / "undisturbed", sweep)
+    for _ in undisturbed.survives("transnormer", "SIGKILL", trials(1, count), tmp_path):
+        tried("transnormer sweep: SIGKILL of transnormer")
 
 
 def test_a_report_is_refused_while_another_of_its_preset_holds_the_lock(
