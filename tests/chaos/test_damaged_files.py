@@ -16,7 +16,7 @@ import pytest
 import yaml
 from chaos_trials import Tried, trials
 from command_deaths import UNREADABLE
-from project_factory import STUDY, TINY, study_project
+from project_factory import STUDY, TINY, make_project, study_project
 from report_factory import CLAIMS, THEORY, make_report
 from training_cases import also_save_shards, config
 
@@ -26,7 +26,7 @@ from transnormer_lib.data.faults import DataFault
 from transnormer_lib.ledger import kept
 from transnormer_lib.ledger.judging import last_run, measurements
 from transnormer_lib.project import Project, UserMistake, find_project
-from transnormer_lib.report import plan
+from transnormer_lib.report import pipeline, plan
 from transnormer_lib.report.index import build_report
 from transnormer_lib.report.train import runs_of
 from transnormer_lib.training import carried, checkpoints, trainer
@@ -315,6 +315,57 @@ def test_a_damaged_notebook_or_record_is_named_and_never_judged(
         # What is not noticed changes nothing that a page takes from the executed notebook, or only space.
         assert content() in (expected, None)
     tried("damaged notebook or record of a report", count)
+
+
+PART = '{"cells": [{"cell_type": "code", "source": ["1"], "metadata": {"tags": ["parameters"]}}, %s]}'
+NO_NOTEBOOKS = {
+    "a list": "[]",
+    "a number": "3",
+    "no cells": "{}",
+    "cells in a mapping": '{"cells": {"a": 1}}',
+    "a cell that is none": PART % "3",
+    "a cell without text": PART % '{"cell_type": "code"}',
+    "a cell without type": PART % '{"source": ""}',
+    "a text that is none": PART % '{"cell_type": "code", "source": 3}',
+    "lines that are none": PART % '{"cell_type": "code", "source": [3]}',
+    "metadata that are none": PART % '{"cell_type": "code", "source": "", "metadata": []}',
+    "tags that are none": PART % '{"cell_type": "code", "source": "", "metadata": {"tags": 3}}',
+    "deep": "[" * 10_000,
+}
+
+
+def planned(project: Project, capsys: pytest.CaptureFixture[str]) -> str | None:
+    """The mistake that a report finds in a damaged notebook, which costs itself alone."""
+    damaged, whole = pipeline.plan(project, "quick", ["01_a", "02_b"])
+    assert whole.mistake is None
+    shown = {fault.notebook for fault in build_report(project.root, "quick", []).failed}
+    code = cli.main(["plan", "--root", str(project.root)])
+    lines = capsys.readouterr().err.splitlines()
+    assert (code, len(lines)) in ((0, 0), (2, 1))
+    assert shown <= {"01_a"}
+    return damaged.mistake
+
+
+@pytest.mark.parametrize("kind", NO_NOTEBOOKS)
+def test_a_source_that_is_no_notebook_costs_itself_alone(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = make_project(tmp_path, {"01_a": ["size"], "02_b": ["size"]})
+    project.notebook_path("01_a").write_text(NO_NOTEBOOKS[kind])
+    mistake = planned(project, capsys)
+    assert mistake == "notebooks/01_a.ipynb: must be a notebook, JSON whose cells have a type and a text"
+
+
+def test_a_damaged_source_notebook_costs_itself_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tried: Tried
+) -> None:
+    monkeypatch.setattr(plan, "measure_device", lambda gpu: plan.Device("a device", 1e9))
+    cells = ["from transnormer_lib.studies import common\ncommon, size", "%time size"]
+    project, count = make_project(tmp_path, {"01_a": cells, "02_b": ["size"]}), trials(20, 300)
+    for _ in damages(project.notebook_path("01_a"), 0, count):
+        mistake = planned(project, capsys)
+        assert mistake is None or re.match(r"(notebooks/)?01_a(\.ipynb)?: [^\n]+$", mistake)
+    tried("damaged source notebook", count)
 
 
 @pytest.mark.parametrize("name", ["claims.json", "SHA256SUMS"])

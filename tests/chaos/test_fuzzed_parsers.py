@@ -23,7 +23,7 @@ from transnormer_lib.data.own_text import documents
 from transnormer_lib.data.tables import read_batches
 from transnormer_lib.files import read_object, read_yaml
 from transnormer_lib.ledger import kept
-from transnormer_lib.ledger.judging import Run, executed_notebook, judge_claims, last_run, read_judged
+from transnormer_lib.ledger.judging import Run, judge_claims, last_run, read_judged, read_notebook
 from transnormer_lib.models.architectures import architecture
 from transnormer_lib.models.generation import Generation
 from transnormer_lib.models.language_model import LanguageModel, build_model
@@ -103,7 +103,7 @@ def test_a_report_is_judged_whatever_its_files_hold(file: str, tmp_path: Path, t
 
     def judged(_: Path) -> Any:
         assert isinstance(last_run(tmp_path, THEORY), Run)
-        executed_notebook(path)
+        read_notebook(path)
         return judge_claims(tmp_path, "quick", CLAIMS, [THEORY], [])
 
     for found in _tried("a file of a report", sound, tmp_path / file, judged, tried, 300):

@@ -84,6 +84,16 @@ def test_magics_are_no_syntax_errors_and_other_errors_name_the_cell(project: Pro
         digest(project, "01_a", {})
 
 
+@pytest.mark.parametrize("code", ["x = '\0'", "x = '\ud800'", "(" * 5000], ids=["null", "surrogate", "deep"])
+def test_code_that_cannot_be_read_names_the_cell(code: str, project: Project) -> None:
+    path = project.notebook_path("01_a")
+    notebook = json.loads(path.read_text())
+    notebook["cells"][-1]["source"] = code
+    path.write_text(json.dumps(notebook))
+    with pytest.raises(UserMistake, match=r"01_a: code cell \d+(, line \d+)?: .+"):
+        digest(project, "01_a", {})
+
+
 @pytest.fixture
 def pair(project: Project) -> tuple[dict[str, Any], dict[str, Any]]:
     """A notebook and what papermill makes of it: outputs, metadata and the injected parameters."""

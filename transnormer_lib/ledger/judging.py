@@ -69,7 +69,7 @@ def last_run(report_dir: Path, notebook: str) -> Run:
         return Run(notebook, "failed", f"its record is that of {of}", None)
     status, error = record["status"], record["error"]
     path = (report_dir if status == "ok" else report_dir / "failed") / f"{notebook}.ipynb"
-    executed, problem = executed_notebook(path), None
+    executed, problem = read_notebook(path), None
     if executed is None:
         problem = f"its executed notebook is {'damaged' if path.exists() else 'missing'}"
     elif seals.displayed(executed) != record.get("displayed"):
@@ -81,17 +81,25 @@ def last_run(report_dir: Path, notebook: str) -> Run:
     return Run(notebook, status, error, None, record)
 
 
-def executed_notebook(path: Path) -> dict[str, Any] | None:
-    """The JSON of an executed notebook; None if the file is missing or is no notebook."""
+def read_notebook(path: Path) -> dict[str, Any] | None:
+    """The JSON of a notebook, executed or not; None if the file is missing or is no notebook."""
     found = read_object(path) or {}
     cells = found.get("cells")
-    whole = isinstance(cells, list) and all(isinstance(c, dict) and {"cell_type", "source"} <= c.keys() for c in cells)
-    return found if whole else None
+    return found if isinstance(cells, list) and all(map(_is_cell, cells)) else None
+
+
+def _is_cell(cell: Any) -> bool:
+    """Whether a cell has what is read of it: a type, a text in lines or whole, and a list of tags if any."""
+    if not isinstance(cell, dict) or not {"cell_type", "source"} <= cell.keys():
+        return False
+    text, metadata = cell["source"], cell.get("metadata", {})
+    lines = all(isinstance(line, str) for line in (text if isinstance(text, list) else [text]))
+    return lines and isinstance(metadata, dict) and isinstance(metadata.get("tags", []), list)
 
 
 def measurements(executed: Path) -> list[dict[str, Any]]:
     """The measurements in an executed notebook, in order. Raises LedgerError if it cannot be read."""
-    notebook = executed_notebook(executed)
+    notebook = read_notebook(executed)
     if notebook is None:
         raise LedgerError(f"{executed.name} is not a notebook")
     outputs = [output.get("data", {}) for cell in notebook["cells"] for output in cell.get("outputs", ())]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from transnormer_lib.exhausted import DiskFull, writing
-from transnormer_lib.ledger.judging import executed_notebook
+from transnormer_lib.ledger.judging import read_notebook
 from transnormer_lib.ledger.seals import displayed
 from transnormer_lib.ledger.verdicts import ON_REAL_DATA
 from transnormer_lib.progress import say
@@ -189,7 +189,7 @@ def run_notebook(project: Project, preset_name: str, notebook: str) -> dict[str,
     with undisturbed():
         outcome.wall_seconds = time.perf_counter() - clock
         outcome.peak_memory_bytes = peak_memory_bytes(children=True)
-        executed = executed_notebook(partial)
+        executed = read_notebook(partial)
         if executed:
             outcome.shown, outcome.displayed = _found_provenance(executed), displayed(executed)
         _publish(project.report_dir(preset_name), outcome, partial, readable=executed is not None)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 
-from transnormer_lib.ledger.judging import executed_notebook, last_run
+from transnormer_lib.ledger.judging import last_run, read_notebook
 from transnormer_lib.progress import GOES_ON, say
 from transnormer_lib.project import INTERRUPTED, Project, UserMistake
 from transnormer_lib.report import front
@@ -97,6 +97,6 @@ def _refresh_prose(project: Project, preset: str) -> None:
     """Copy edited prose into the executed notebooks whose code is unchanged."""
     for notebook in project.notebooks:
         path = project.report_dir(preset) / f"{notebook}.ipynb"
-        executed, source = executed_notebook(path), executed_notebook(project.notebook_path(notebook))
+        executed, source = read_notebook(path), read_notebook(project.notebook_path(notebook))
         if executed and source and refresh_markdown(source, executed):
             write_json(path, executed)

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from transnormer_lib import sums
 from transnormer_lib.ledger.claims import Claim, by_id
-from transnormer_lib.ledger.judging import Ledger, Run, counts, executed_notebook
+from transnormer_lib.ledger.judging import Ledger, Run, counts, read_notebook
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.values import shown
 from transnormer_lib.ledger.verdicts import FAILURES
@@ -104,7 +104,7 @@ def write_notebook_page(
 
 def _content(notebook: Notebook, run: Run) -> dict[str, Any]:
     """The executed notebook, or the one without results if there is none that can be read."""
-    executed = None if run.executed is None else executed_notebook(run.executed)
+    executed = None if run.executed is None else read_notebook(run.executed)
     return executed or copy.deepcopy(notebook.source)
 
 

@@ -1,13 +1,12 @@
 """A notebook as the pages describe it: title, abstract and the defaults of its parameters."""
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any
 
 from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.report.pages import PageError
-from transnormer_lib.report.parameters import declared
+from transnormer_lib.report.parameters import declared, source_of
 
 
 @dataclass(frozen=True)
@@ -24,11 +23,10 @@ class Notebook:
 def load_notebook(project: Project, name: str) -> Notebook:
     """A notebook with title and abstract from its first Markdown cell. Raises PageError for another file."""
     try:
-        source = json.loads(project.notebook_path(name).read_text(encoding="utf-8"))
-        cells = source["cells"]
-        first = next(("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"), "")
-    except (ValueError, KeyError, TypeError) as fault:
-        raise PageError(f"{name}.ipynb: is not a notebook: {type(fault).__name__}: {fault}") from None
+        found = source_of(project, name)
+    except UserMistake as fault:
+        raise PageError(str(fault)) from None
+    first = next(("".join(cell["source"]) for cell in found["cells"] if cell["cell_type"] == "markdown"), "")
     try:
         defaults = {parameter.name: parameter.default for parameter in declared(project, name)}
     except UserMistake:  # the guard refuses to run it and reports why
@@ -37,7 +35,7 @@ def load_notebook(project: Project, name: str) -> Notebook:
     paragraphs = [" ".join(p.split()) for p in re.split(r"\n\s*\n", rest) if p.strip()]
     # The abstract follows a line in italics that names the paper's section.
     text = next((p for p in paragraphs if not p.startswith(("*", "_", "#", "$$"))), "".join(paragraphs[:1]))
-    return Notebook(name, title or name, _without_markup(text), source, defaults)
+    return Notebook(name, title or name, _without_markup(text), found, defaults)
 
 
 def split_title(markdown: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from transnormer_lib.checks import nearest
+from transnormer_lib.ledger.judging import read_notebook
 from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.strict import check_type
 
@@ -92,17 +93,20 @@ def _check(notebook: str, name: str, annotation: str, kind: Any, value: Any) -> 
         raise UserMistake(f"{notebook}: {mistake}") from None
 
 
+def source_of(project: Project, notebook: str) -> dict[str, Any]:
+    """The JSON of a notebook in the checkout. Raises :class:`UserMistake` for a file that is no notebook."""
+    path = project.notebook_path(notebook)
+    found = read_notebook(path)
+    if found is None:
+        where = path.relative_to(project.root).as_posix()
+        raise UserMistake(f"{where}: must be a notebook, JSON whose cells have a type and a text")
+    return found
+
+
 def declared(project: Project, notebook: str) -> list[Parameter]:
     """The parameters of a notebook in the checkout."""
-    import json
-
-    path = project.notebook_path(notebook)
-    try:
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    except (ValueError, KeyError) as error:
-        raise UserMistake(f"{notebook}: not a notebook: {error}") from None
-    source = parameters_cell(cells, notebook)["source"]
-    return parse("".join(source), notebook)
+    cell = parameters_cell(source_of(project, notebook)["cells"], notebook)
+    return parse("".join(cell["source"]), notebook)
 
 
 def resolve(project: Project, preset: str, notebook: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from transnormer_lib import studies
 from transnormer_lib.ledger import claims, kept
 from transnormer_lib.project import Project, UserMistake
 from transnormer_lib.provenance.imports import closure, imported_modules, path_of, source_digest
+from transnormer_lib.report.parameters import source_of
 from transnormer_lib.sums import sha256
 
 
@@ -47,15 +48,18 @@ def _owned_files(module: str) -> Iterable[Path]:
 def digest(project: Project, notebook: str, parameters: dict[str, Any]) -> str:
     """Digest of what the notebook's results depend on, except the machine and the installed versions.
 
-    Raises :class:`UserMistake` for a code cell that is not Python.
+    Raises :class:`UserMistake` for a file that is no notebook and a code cell that is not Python.
     """
-    cells = code_cells(json.loads(project.notebook_path(notebook).read_text(encoding="utf-8")))
+    cells = code_cells(source_of(project, notebook))
     start: set[str] = set()
     for number, cell in enumerate(cells, start=1):
         try:
             start |= imported_modules(_without_magics(cell))
-        except SyntaxError as error:
-            raise UserMistake(f"{notebook}: code cell {number}, line {error.lineno}: {error.msg}") from None
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            # A lone surrogate and thousands of brackets are in no line, nor is a null byte.
+            line, why = getattr(error, "lineno", None), getattr(error, "msg", str(error))
+            where = f"code cell {number}" + (f", line {line}" if line else "")
+            raise UserMistake(f"{notebook}: {where}: {' '.join(why.split())}") from None
     modules = set(closure(start))
     data: dict[str, Any] = {  # by path: papers have tables of the same name
         f"{module}/{file.relative_to(path_of(module).parent).as_posix()}": sha256(file)
