@@ -162,11 +162,12 @@ def test_parameters_that_make_no_run_are_a_mistake_of_the_user(monkeypatch: pyte
         ("14_gau_details", "s: 7", "s=7: must be even with rope=True"),
         ("14_gau_details", "rows: [banana]", "normaliser='banana': must be one of 'softmax_plus'"),
         ("15_gau_model", "dim: 2", "head_dim=1: must be even with rotary='rope'"),
+        ("13_speech_ctc", "evaluations: 1000000000", "evaluations=1000000000: must be at most 100000"),
     ],
-    ids=["an-odd-width", "an-unknown-row", "an-odd-head"],
+    ids=["an-odd-width", "an-unknown-row", "an-odd-head", "endless-evaluations"],
 )
 @pytest.mark.parametrize("command", ["plan", "sweep --dry-run", "train --run no-such-run", "runs export records.gz"])
-def test_parameters_that_make_no_model_are_one_line_and_exit_code_two(
+def test_parameters_that_make_no_run_are_one_line_and_exit_code_two(
     command: str, notebook: str, values: str, rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project = study_project(tmp_path, notebook)

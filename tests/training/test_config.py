@@ -69,9 +69,11 @@ def test_a_mistake_in_plain_values_is_one_line_with_field_and_value(
         ({"data": DataConfig(length=64)}, "data.length=64: exceeds model.max_length=32"),
         ({"data": DataConfig(length=32, task="masked")}, "data.task='masked'"),
         ({"evaluations": 0}, "evaluations=0"),
+        ({"evaluations": 10**9}, "evaluations=1000000000: must be at most 100000"),
+        ({"evaluations": 2**63 - 1}, "evaluations=9223372036854775807: must be at most 100000"),
         ({"steps": 2}, "optimizer.warmup=2: must be less than steps=2"),
     ],
-    ids=["name", "long name", "name of wide letters", "length", "task", "evaluations", "warmup"],
+    ids=["name", "long name", "wide letters", "length", "task", "evaluations", "a billion", "2^63 - 1", "warmup"],
 )
 def test_fields_that_contradict_each_other_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -30,6 +30,7 @@ Gradients = Literal["none", "norms"]
 Keep = Literal["last", "best"]
 EvaluationPart = Literal["spread", "moving"]
 BandOf = Literal["train", "validation"]
+_MOST_EVALUATIONS = 100_000  # their steps are listed one by one; a validation takes longer than a step
 _LONGEST_NAME = 200  # bytes; a file's name has at most 255, and the store adds a digest and what a folder is
 # Fields that may differ between a model and the one it starts from: no weight below the head depends on them.
 _NOT_IN_BACKBONE = ("dropout", "attention_dropout", "activation_dropout", "tied", "output_bias", "init")
@@ -212,7 +213,8 @@ class RunConfig:
             raise ValueError(f"name={self.name!r}: must be at most {_LONGEST_NAME} bytes long")
         for name in ("steps", "seed"):
             check_count(name, getattr(self, name), 0)
-        for name in ("evaluations", "validation_windows", "accumulate"):
+        check_count("evaluations", self.evaluations, most=_MOST_EVALUATIONS)
+        for name in ("validation_windows", "accumulate"):
             check_count(name, getattr(self, name))
         check_choice("precision", self.precision, Precision)
         check_choice("gradients", self.gradients, Gradients)
