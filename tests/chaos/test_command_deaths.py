@@ -41,7 +41,7 @@ def test_the_next_training_ends_as_if_nothing_had_been(
 def test_the_next_sweep_ends_as_if_nothing_had_been(processes: int, count: int, tmp_path: Path, tried: Tried) -> None:
     sweep = ("sweep", "--only", "03", "--cores", "2", "--processes", str(processes))
     undisturbed = Undisturbed.of(tmp_path / "undisturbed", sweep)
-    for _ in undisturbed.survives("transnormer", "SIGKILL", trials(1, count), tmp_path):
+    for _ in undisturbed.survives("transnormer that trains", "SIGKILL", trials(1, count), tmp_path):
         tried("transnormer sweep: SIGKILL of transnormer")
 
 

@@ -29,7 +29,7 @@ DEATHS = {
     ),
     *(
         f"{command}: {name} of {victim}"
-        for command in ("report", "transnormer train")
+        for command in ("report", "transnormer train", "transnormer sweep")
         for name in _SIGNALS
         for victim in _VICTIMS
     ),
