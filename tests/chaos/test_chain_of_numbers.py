@@ -21,7 +21,7 @@ from transnormer_lib.ledger.claims import by_id, load
 from transnormer_lib.ledger.kept import Kept
 from transnormer_lib.ledger.theses import Answer
 from transnormer_lib.ledger.values import rounded
-from transnormer_lib.ledger.verdicts import VERDICTS, Judgement
+from transnormer_lib.ledger.verdicts import FAILURES, VERDICTS, Judgement
 from transnormer_lib.papers import discrepancies
 from transnormer_lib.papers.catalogue import papers
 from transnormer_lib.project import Project
@@ -129,6 +129,7 @@ def _counts() -> list[str]:
     """How many claims, discrepancies and notebooks there are, and the ticks of the plots."""
     verdicts = Counter(entry["verdict"] for entry in ENTRIES.values())
     found = [len(ENTRIES), *verdicts.values(), len(ENTRIES) - verdicts["not run"] - verdicts["undecided"]]
+    found.append(sum(verdicts[word] for word in FAILURES))
     for paper in papers():
         entries = discrepancies.load(paper)
         found += [len(entries), sum(bool(entry.flag) for entry in entries)]
@@ -167,7 +168,8 @@ COUNTED = re.compile(
 
 
 # Of a comparison that a larger scale's kept one replaces in the ledger only the page has the p-value after Holm.
-HOLM = re.compile(r"p ([\d.]+(?:·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?); ([\d.]+(?:·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?) among (\d+) orderings")
+_P = r"([\d.]+(?:·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?)"
+HOLM = re.compile(rf"\bp (?:= )?{_P}[;,] (?:but )?{_P} among (\d+) orderings", re.IGNORECASE)
 DIGITS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 
 
@@ -187,7 +189,7 @@ def test_every_number_of_a_notebook_s_page_stands_in_what_was_executed_or_judged
     for found in answers():
         told += texts([found.because, front.effect_text(found), front.published_text(found), found.thesis.model_dump()])
     told += [text for term in terms() for text in texts(term.model_dump())]
-    told += texts(index.run_facts([record(notebook)], 1))
+    told += [*texts(index.run_facts([record(notebook)], 1)), *_counts()]
     provenance = record(notebook)["provenance"]
     told += [f"{seconds:.0f}" for seconds in (provenance["wall_seconds"], sum(provenance.get("training", {}).values()))]
     own = {number.replace(",", "") for text in told for number in numbers(text)}
