@@ -275,6 +275,10 @@ def _names_the_image(*words: str) -> None:
     if command == "build":
         assert rest == ["-t", *built, "."]
     else:
+        if rest[0] == "-v":
+            here, _, there = rest[1].partition(":")
+            assert here.removeprefix("$PWD/") == there.removeprefix("/companion/") == "reports"
+            rest = rest[2:]
         image, program, *arguments = rest
         assert (command, [image]) == ("run", built)
         CHECKS[program](*arguments)

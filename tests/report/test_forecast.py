@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from training_cases import whole_record
 
 from transnormer_lib import studies, sums
 from transnormer_lib.cli import main
@@ -18,12 +19,12 @@ from transnormer_lib.report import sweep as sweeping
 from transnormer_lib.report.forecast import Forecast, NotebookForecast, as_text, forecast
 from transnormer_lib.report.plan import Device, hours
 from transnormer_lib.report.train import runs_of
-from transnormer_lib.training import numbers
 from transnormer_lib.training.config import RunConfig
 from transnormer_lib.training.identity import run_id
 from transnormer_lib.training.stored_run import write_record
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+DIVERGED = {"status": "diverged", "divergence": {"step": 0, "what": "loss", "layer": ""}, "steps": 0, "train_loss": []}
 ONE, OTHER = "03_attention_dilution", "04_autoregressive_lm"
 TINY = {"architectures": ["vanilla", "linear"], "mixtures": [], "seeds": [0, 1], "dim": 8, "heads": 2}
 TINY |= {"layers": 2, "length": 8, "block_size": 4, "steps": 10, "warmup": 1, "batch_size": 2, "bands": []}
@@ -55,9 +56,8 @@ def store(project: Project, config: RunConfig, seconds: float, **changes: Any) -
     """Put a run that took so long into the store."""
     folder = project.root / "runs" / run_id(config, DATA)
     folder.mkdir(parents=True)
-    record = {"data": DATA, "steps": config.steps, "seconds": seconds, "processes": 1, "device": "cpu", "flops": 1000}
-    record |= {"status": "finished", "arithmetic": numbers.arithmetic(config.model.mechanisms)}
-    record["provenance"] = {"device": "a measured machine"}
+    record = whole_record(config) | {"data": DATA, "seconds": seconds, "flops": 1000}
+    record["provenance"]["device"] = "a measured machine"
     write_record(config, record | changes, folder)
     sums.seal(folder)
 
@@ -114,7 +114,7 @@ def test_a_run_that_was_paused_does_not_change_the_median(project: Project, monk
 
 @pytest.mark.parametrize(
     "changes",
-    [{"device": "cuda"}, {"steps": 0}],
+    [{"device": "cuda"}, DIVERGED],
     ids=["of another kind of device", "that diverged before its first step"],
 )
 def test_a_time_says_nothing_of_a_run(project: Project, changes: dict[str, Any]) -> None:
