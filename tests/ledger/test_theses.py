@@ -192,6 +192,12 @@ def test_a_claim_that_was_added_after_the_plan_is_told_and_decides_nothing() -> 
     ).exploratory
 
 
+def test_an_effect_that_nobody_measured_stands_as_not_run() -> None:
+    asked = thesis(["second"], effect={"claim": "lead", "form": "percent", "unit": "percent of the loss"})
+    found = answered(asked, second="reproduced", lead=entry("lead", "not run", "quick"))
+    assert (found.effect, found.standing) == (None, "not run")
+
+
 @pytest.mark.parametrize(
     ("verdict", "says"), [("reproduced", "it is so"), ("opposite", "the reverse"), ("unresolved", "whether it is so")]
 )

@@ -298,7 +298,7 @@ def _effect(
     found: dict[str, Any] = {"published_effect": _published(effect, paper, of), "exploratory": of.exploratory}
     entry = entries[effect.claim]
     measured = entry["measured"]
-    if rests_on_training(of) and entry["scale"] == "quick":
+    if rests_on_training(of) and entry["scale"] == "quick" and entry["verdict"] != "not run":
         return found
     if entry["verdict"] not in (*_HOLDS, *_FAILS):
         found["standing"] = entry["verdict"]

@@ -208,7 +208,7 @@ def _write_index(
     deciding = {name for one in answers if not one.beyond for name in one.thesis.claims}
     own = {claim.id for claim in claims if claim.beyond} - deciding
     in_print = [row for verdict in _IN_PRINT for row in rows if row["verdict"] == verdict]
-    measured = _by_weight([row for row in rows if row["verdict"] in FAILURES and row not in in_print], answers)
+    measured = _by_weight([row for row in rows if row["verdict"] in set(FAILURES).difference(_IN_PRINT)], answers)
     sections = front.sections(answers, above, by_id(claims))
     page = html_page(
         "index.html.j2",
