@@ -140,9 +140,8 @@ def _diag_attention(
     scale = call.nothing.new_empty((batch, length) if normed else (0,))
     diag_outputs[call.grid](*call.tokens, o, squares, *call.strides(o), *call.sizes, PRESCALE=half, **call.constants)
     if normed:
-        count = batch * length
-        rows.normalise_rows[(triton.cdiv(count, _ROWS),)](
-            o, squares, scale, count, EPS=eps, EPS_OUTSIDE=eps_placement == "outside", PRESCALE=half, H=heads,
+        rows.normalise_rows[(batch * triton.cdiv(length, _ROWS),)](
+            o, squares, scale, length, batch, EPS=eps, EPS_OUTSIDE=eps_placement == "outside", PRESCALE=half, H=heads,
             D_TRUE=head_dim, PART=tile_width(head_dim), R=_ROWS,
         )  # fmt: skip
     return o, scale

@@ -38,8 +38,8 @@ from transnormer_kernels.tiles import (
     EMBEDDING_NORM,
     HEAD_NORM,
     angle_gradient,
+    angles,
     feature_gradient,
-    load_angles,
     load_part,
     load_state,
     product,
@@ -90,9 +90,11 @@ def segment_gradients(
     rz = tl.zeros([D], ACC)
     for start in range(segment * SEGMENT, tl.minimum((segment + 1) * SEGMENT, length), C):
         seen = start + tl.arange(0, C) < length
+        cos, sin = angles(cos_table, sin_table, start, seen, 0, D_TRUE, C, D, TURNED, ACC)
         phi, turned = features(
-            q, u_table, cos_table, sin_table, start, x_n, seen, 0, D_TRUE, C, D, MAP, TURNED, REFLECTED, OPERAND, ACC
-        )
+            q, u_table, cos, sin, start, x_n, seen, 0, D_TRUE, C, D, MAP, NORM == DENOMINATOR, TURNED,
+            REFLECTED, OPERAND, ACC,
+        )  # fmt: skip
         dt = product_gradient(g, o, alpha, beta, start, H * D_TRUE, row, seen, 0, NORM, D_TRUE, C, D, OPERAND, ACC)
         R += product(tl.trans(turned), dt, OPERAND, ACC, PRECISION)
         if NORM == DENOMINATOR:
@@ -123,6 +125,7 @@ def query_gradients(
         rows = start + tl.arange(0, C)
         seen = rows < length
         dt = product_gradient(g, o, alpha, beta, start, H * D_TRUE, row, seen, 0, NORM, D_TRUE, C, D, OPERAND, ACC)
+        cos, sin = angles(cos_table, sin_table, start, seen, column, D_TRUE, C, W, TURNED, ACC)
         count = tl.cast(start + 1 if CAUSAL else length, ACC)
         d_phi = state_product(dt, S_transposed, count, False, OPERAND, ACC, PRECISION)
         d_delta = tl.zeros([C], ACC)
@@ -135,11 +138,11 @@ def query_gradients(
             if MASKED:
                 real_rows = seen & (tl.load(real + rows, mask=seen, other=0) != 0)
             values = load_part(v, start, x_n, real_rows, 0, D_TRUE, C, D)
-            past = rows[:, None] >= rows[None, :]
+            past = tl.arange(0, C)[:, None] >= tl.arange(0, C)[None, :]
             ds = tl.where(past, product(dt, tl.trans(values), OPERAND, ACC, PRECISION), 0.0).to(OPERAND)
             psi, psi_turned = features(
-                k, u_table, cos_table, sin_table, start, x_n, real_rows, column, D_TRUE, C, W, MAP, TURNED, REFLECTED,
-                OPERAND, ACC,
+                k, u_table, cos, sin, start, x_n, real_rows, column, D_TRUE, C, W, MAP, NORM == DENOMINATOR,
+                TURNED, REFLECTED, OPERAND, ACC,
             )  # fmt: skip
             d_phi += product(ds, psi_turned, OPERAND, ACC, PRECISION)
             S_transposed += product(tl.trans(values), psi_turned, OPERAND, ACC, PRECISION)
@@ -148,13 +151,12 @@ def query_gradients(
                 z += tl.sum(psi, axis=0)
         if LEARNED:
             _, turned = features(
-                q, u_table, cos_table, sin_table, start, x_n, seen, column, D_TRUE, C, W, MAP, TURNED, REFLECTED,
-                OPERAND, ACC,
+                q, u_table, cos, sin, start, x_n, seen, column, D_TRUE, C, W, MAP, False, TURNED,
+                REFLECTED, OPERAND, ACC,
             )  # fmt: skip
-            angles = angle_gradient(turned.to(ACC), d_phi, C, W)
-            d_angle += tl.sum(angles * (rows + POSITION).to(ACC)[:, None], axis=0)
+            turning = angle_gradient(turned.to(ACC), d_phi, C, W)
+            d_angle += tl.sum(turning * (rows + POSITION).to(ACC)[:, None], axis=0)
         if TURNED:
-            cos, sin = load_angles(cos_table, sin_table, start, seen, column, D_TRUE, C, W, ACC)
             d_phi = turn(d_phi, cos, -sin, C, W)
         if REFLECTED:
             d_phi = reflect(d_phi, tl.load(u_table + columns, mask=columns < D_TRUE, other=0.0).to(ACC))
@@ -185,21 +187,22 @@ def value_gradients(
         real_rows = seen
         if MASKED:
             real_rows = seen & (tl.load(real + rows, mask=seen, other=0) != 0)
+        cos, sin = angles(cos_table, sin_table, start, seen, 0, D_TRUE, C, D, TURNED, ACC)
         _, psi = features(
-            k, u_table, cos_table, sin_table, start, x_n, real_rows, 0, D_TRUE, C, D, MAP, TURNED, REFLECTED,
+            k, u_table, cos, sin, start, x_n, real_rows, 0, D_TRUE, C, D, MAP, False, TURNED, REFLECTED,
             OPERAND, ACC,
         )  # fmt: skip
         count = tl.cast(length - start if CAUSAL else length, ACC)
         d_values = state_product(psi, R, count, False, OPERAND, ACC, PRECISION)
         if CAUSAL:
             _, phi = features(
-                q, u_table, cos_table, sin_table, start, x_n, seen, 0, D_TRUE, C, D, MAP, TURNED, REFLECTED, OPERAND,
-                ACC,
+                q, u_table, cos, sin, start, x_n, seen, 0, D_TRUE, C, D, MAP, False, TURNED, REFLECTED,
+                OPERAND, ACC,
             )  # fmt: skip
             dt = product_gradient(
                 g, o, alpha, beta, start, H * D_TRUE, row, seen, column, NORM, D_TRUE, C, W, OPERAND, ACC
             )
-            later = rows[:, None] <= rows[None, :]  # rows are keys j, columns queries i
+            later = tl.arange(0, C)[:, None] <= tl.arange(0, C)[None, :]  # rows are keys j, columns queries i
             s_transposed = tl.where(later, product(psi, tl.trans(phi), OPERAND, ACC, PRECISION), 0.0)
             d_values += product(s_transposed, dt, OPERAND, ACC, PRECISION)
             R += product(tl.trans(phi), dt, OPERAND, ACC, PRECISION)
@@ -231,35 +234,35 @@ def key_gradients(
         if MASKED:
             real_rows = seen & (tl.load(real + rows, mask=seen, other=0) != 0)
         values = load_part(v, start, x_n, real_rows, 0, D_TRUE, C, D)
+        cos, sin = angles(cos_table, sin_table, start, seen, column, D_TRUE, C, W, TURNED, ACC)
         count = tl.cast(length - start if CAUSAL else length, ACC)
         d_psi_transposed = state_product(tl.trans(values), R, count, True, OPERAND, ACC, PRECISION)
         d_plain = tl.zeros([C, W], ACC) + rz[None, :]
         if CAUSAL:
             dt = product_gradient(g, o, alpha, beta, start, H * D_TRUE, row, seen, 0, NORM, D_TRUE, C, D, OPERAND, ACC)
-            past = rows[:, None] >= rows[None, :]
+            past = tl.arange(0, C)[:, None] >= tl.arange(0, C)[None, :]
             ds = tl.where(past, product(dt, tl.trans(values), OPERAND, ACC, PRECISION), 0.0).to(OPERAND)
             phi, phi_turned = features(
-                q, u_table, cos_table, sin_table, start, x_n, seen, column, D_TRUE, C, W, MAP, TURNED, REFLECTED,
-                OPERAND, ACC,
+                q, u_table, cos, sin, start, x_n, seen, column, D_TRUE, C, W, MAP, NORM == DENOMINATOR,
+                TURNED, REFLECTED, OPERAND, ACC,
             )  # fmt: skip
             d_psi_transposed += product(tl.trans(phi_turned), ds, OPERAND, ACC, PRECISION)
             R += product(tl.trans(phi_turned), dt, OPERAND, ACC, PRECISION)
             if NORM == DENOMINATOR:
                 place = (tl.cast(start, tl.int64) + tl.arange(0, C)) * row
                 weighted = phi * tl.load(beta + place, mask=seen, other=0.0)[:, None]
-                later = rows[:, None] <= rows[None, :]
+                later = tl.arange(0, C)[:, None] <= tl.arange(0, C)[None, :]
                 d_plain += product(tl.where(later, 1.0, 0.0), weighted, OPERAND, ACC, PRECISION)
                 rz += tl.sum(weighted, axis=0)
         d_psi = tl.trans(d_psi_transposed)
         if LEARNED:
             _, turned = features(
-                k, u_table, cos_table, sin_table, start, x_n, real_rows, column, D_TRUE, C, W, MAP, TURNED, REFLECTED,
-                OPERAND, ACC,
+                k, u_table, cos, sin, start, x_n, real_rows, column, D_TRUE, C, W, MAP, False, TURNED,
+                REFLECTED, OPERAND, ACC,
             )  # fmt: skip
-            angles = angle_gradient(turned.to(ACC), d_psi, C, W)
-            d_angle += tl.sum(angles * (rows + POSITION).to(ACC)[:, None], axis=0)
+            turning = angle_gradient(turned.to(ACC), d_psi, C, W)
+            d_angle += tl.sum(turning * (rows + POSITION).to(ACC)[:, None], axis=0)
         if TURNED:
-            cos, sin = load_angles(cos_table, sin_table, start, seen, column, D_TRUE, C, W, ACC)
             d_psi = turn(d_psi, cos, -sin, C, W)
         if REFLECTED:
             d_psi = reflect(d_psi, tl.load(u_table + columns, mask=columns < D_TRUE, other=0.0).to(ACC))

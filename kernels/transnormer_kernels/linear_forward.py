@@ -29,8 +29,9 @@ from transnormer_kernels.programs import sequence_of
 from transnormer_kernels.rows import part_size
 from transnormer_kernels.tiles import (
     DENOMINATOR,
+    ONE_PLUS_ELU,
+    angles,
     feature,
-    load_angles,
     load_part,
     load_state,
     product,
@@ -44,19 +45,27 @@ from transnormer_kernels.tiles import (
 
 @triton.jit
 def features(
-    x, u_table, cos_table, sin_table, start, stride, seen, column,
-    D_TRUE: tl.constexpr, C: tl.constexpr, W: tl.constexpr, MAP: tl.constexpr, TURNED: tl.constexpr,
-    REFLECTED: tl.constexpr, OPERAND: tl.constexpr, ACC: tl.constexpr,
+    x, u_table, cos, sin, start, stride, seen, column,
+    D_TRUE: tl.constexpr, C: tl.constexpr, W: tl.constexpr, MAP: tl.constexpr, SUMMED: tl.constexpr,
+    TURNED: tl.constexpr, REFLECTED: tl.constexpr, OPERAND: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """(φ(x), φ(x) rotated, as an operand), each [C, W], zero where not ``seen``. A reflection needs whole rows."""
+    """(φ(x), φ(x) rotated, as an operand), each [C, W]; ``cos``, ``sin`` are the tile's, if TURNED. A reflection needs
+    whole rows.
+
+    1+elu is 1 where x is padding. Columns of padding are set to zero. Rows that are not ``seen`` meet rows of zeros in
+    every product, those of v or of ∂L/∂t, so they are set to zero only if ``SUMMED``: if φ(x) enters a sum of its own.
+    """
     columns = column + tl.arange(0, W)
-    rows = load_part(x, start, stride, seen, column, D_TRUE, C, W).to(ACC)
-    phi = feature(rows, seen[:, None] & (columns < D_TRUE)[None, :], MAP)
+    phi = feature(load_part(x, start, stride, seen, column, D_TRUE, C, W).to(ACC), MAP)
+    if MAP == ONE_PLUS_ELU:
+        if SUMMED:
+            phi = tl.where(seen[:, None] & (columns < D_TRUE)[None, :], phi, 0.0)
+        elif D_TRUE % W > 0:
+            phi = tl.where((columns < D_TRUE)[None, :], phi, 0.0)
     turned = phi
     if REFLECTED:
         turned = reflect(turned, tl.load(u_table + columns, mask=columns < D_TRUE, other=0.0).to(ACC))
     if TURNED:
-        cos, sin = load_angles(cos_table, sin_table, start, seen, column, D_TRUE, C, W, ACC)
         turned = turn(turned, cos, sin, C, W)
     return phi, turned.to(OPERAND)
 
@@ -82,9 +91,11 @@ def segment_states(
         seen = rows < length
         if MASKED:
             seen = seen & (tl.load(real + rows, mask=seen, other=0) != 0)
+        cos, sin = angles(cos_table, sin_table, start, seen, 0, D_TRUE, C, D, TURNED, ACC)
         psi, turned = features(
-            k, u_table, cos_table, sin_table, start, x_n, seen, 0, D_TRUE, C, D, MAP, TURNED, REFLECTED, OPERAND, ACC
-        )
+            k, u_table, cos, sin, start, x_n, seen, 0, D_TRUE, C, D, MAP, SUMS, TURNED, REFLECTED,
+            OPERAND, ACC,
+        )  # fmt: skip
         values = load_part(v, start, x_n, seen, 0, D_TRUE, C, D)
         S += product(tl.trans(turned), values, OPERAND, ACC, PRECISION)
         if SUMS:
@@ -111,7 +122,7 @@ def scan(
     carried = tl.zeros([BLOCK], ACC)
     if HAS_INITIAL:
         carried += tl.load(initial + pair * WIDTH + columns, mask=inside, other=0.0)
-    for step in range(SEGMENTS):
+    for step in tl.range(SEGMENTS, num_stages=4):  # loads ahead: nothing else hides their latency
         segment = SEGMENTS - 1 - step if FROM_END else step
         place = states + (pair * SEGMENTS + segment) * WIDTH + columns
         own = tl.load(place, mask=inside, other=0.0)
@@ -137,6 +148,7 @@ def outputs(
     saved every so many rows to ``saved_states``, for the backward pass; with FINAL it is written after the last row.
     """
     PARTS: tl.constexpr = (D_TRUE + PART - 1) // PART
+    SUMMED: tl.constexpr = NORM == DENOMINATOR
     part, place = tl.program_id(0) % PARTS, tl.program_id(0) // PARTS
     pair, segment = place // SEGMENTS, place % SEGMENTS
     column = part * PART
@@ -169,24 +181,27 @@ def outputs(
                         saved_sums + saved * D_TRUE + columns, z, mask=(columns < D_TRUE) & (columns * 0 + part == 0)
                     )
 
+        # Once for q and k: their tables take more room in shared memory than q and k do.
+        cos, sin = angles(cos_table, sin_table, start, seen, 0, D_TRUE, C, D, TURNED, ACC)
         if CAUSAL:
             real_rows = seen
             if MASKED:
                 real_rows = seen & (tl.load(real + rows, mask=seen, other=0) != 0)
             psi, psi_turned = features(
-                k, u_table, cos_table, sin_table, start, x_n, real_rows, 0, D_TRUE, C, D, MAP, TURNED, REFLECTED,
-                OPERAND, ACC,
+                k, u_table, cos, sin, start, x_n, real_rows, 0, D_TRUE, C, D, MAP, SUMMED, TURNED,
+                REFLECTED, OPERAND, ACC,
             )  # fmt: skip
             values = load_part(v, start, x_n, real_rows, column, D_TRUE, C, PART)
         phi, phi_turned = features(
-            q, u_table, cos_table, sin_table, start, x_n, seen, 0, D_TRUE, C, D, MAP, TURNED, REFLECTED, OPERAND, ACC
-        )
+            q, u_table, cos, sin, start, x_n, seen, 0, D_TRUE, C, D, MAP, SUMMED, TURNED, REFLECTED,
+            OPERAND, ACC,
+        )  # fmt: skip
         count = tl.cast(start + 1 if CAUSAL else length, ACC)
         t = state_product(phi_turned, S, count, False, OPERAND, ACC, PRECISION)
         if NORM == DENOMINATOR:
             delta = tl.sum(phi * z[None, :], axis=1)
         if CAUSAL:
-            past = rows[:, None] >= rows[None, :]
+            past = tl.arange(0, C)[:, None] >= tl.arange(0, C)[None, :]
             s = tl.where(past, product(phi_turned, tl.trans(psi_turned), OPERAND, ACC, PRECISION), 0.0)
             t += product(s, values, OPERAND, ACC, PRECISION)
             S += product(tl.trans(psi_turned), values, OPERAND, ACC, PRECISION)

@@ -13,7 +13,16 @@ import triton
 from torch import Tensor
 
 from transnormer_kernels import linear_backward, linear_forward, rows
-from transnormer_kernels.configurations import Configuration, configuration, precision, sum_dtype, tile_width
+from transnormer_kernels.configurations import (
+    WITH_DENOMINATOR,
+    WITH_ROTATION,
+    WITH_SAVED_STATES,
+    Configuration,
+    configuration,
+    precision,
+    sum_dtype,
+    tile_width,
+)
 from transnormer_kernels.rotation import tables
 from transnormer_kernels.tiles import DENOMINATOR, EMBEDDING_NORM, HEAD_NORM, NO_NORM, PHI
 
@@ -37,7 +46,7 @@ SAVED_SEGMENT = 256
 # The widest row that one program of the backward kernel computes as a whole, which a reflection needs.
 WHOLE_ROW = 64
 
-_SCAN_BLOCK = 256
+_SCAN_BLOCK = 1024
 _ROWS = 16  # tokens per program of the row kernels
 
 
@@ -66,7 +75,7 @@ class _Call:
     def __init__(
         self, q: Tensor, k: Tensor, v: Tensor, phi: str, norm: str, causal: bool, eps: float, eps_placement: str,
         floor: float, padding: Tensor | None, cu_seqlens: Tensor | None, max_seqlen: int, theta: Tensor | None,
-        reflection: Tensor | None, position: int,
+        reflection: Tensor | None, position: int, saves: bool,
     ) -> None:  # fmt: skip
         # Common strides save registers in the kernels; slices of one projection have them already.
         alike = q.stride() == k.stride() == v.stride() and q.stride(-1) == 1
@@ -75,7 +84,7 @@ class _Call:
         self.sequences = self.batch if cu_seqlens is None else cu_seqlens.shape[0] - 1
         self.pairs, self.length = self.sequences * self.heads, max_seqlen or self.rows
         self.dtype, self.device, self.acc = q.dtype, q.device, sum_dtype(q.dtype)
-        self.causal, self.norm, self.theta, self.norm_name = causal, NORMS[norm], theta, norm
+        self.causal, self.norm, self.theta, self.norm_name, self.saves = causal, NORMS[norm], theta, norm, saves
         nothing = q.new_empty(0, dtype=self.acc)
         cos, sin = (nothing, nothing) if theta is None else tables(theta, self.length, position, self.acc)
         self.cu_seqlens = nothing if cu_seqlens is None else cu_seqlens
@@ -100,7 +109,8 @@ class _Call:
 
     def entry(self, kernel: str) -> Configuration:
         """The kernel's entry in the configuration table."""
-        extras = (self.theta is not None) + (self.norm_name == "denominator")
+        extras = WITH_ROTATION * (self.theta is not None) + WITH_DENOMINATOR * (self.norm_name == "denominator")
+        extras += WITH_SAVED_STATES * self.saves
         return configuration(kernel, self.head_dim, self.dtype, extras)
 
     def launch(self, kernel: str) -> dict[str, Any]:
@@ -172,7 +182,7 @@ def linear_attention(
     """(o, scale, final Ψ^T V, final Σψ, saved states, saved sums); empty where not requested."""
     call = _Call(
         q, k, v, phi, norm, causal, eps, eps_placement, floor, padding, cu_seqlens, max_seqlen, theta, reflection,
-        position,
+        position, save and causal,
     )  # fmt: skip
     o = q.new_empty(q.shape)
     parts = triton.cdiv(call.head_dim, call.part("outputs"))
@@ -209,8 +219,9 @@ def linear_attention(
     if norm in ("embedding", "head"):
         heads = call.heads if norm == "embedding" else 1  # a head is a row of its own
         squares, scale = scale, scale.new_empty(call.batch, call.rows, *_SCALES[norm](call.heads))
-        rows.normalise_rows[(triton.cdiv(scale.numel(), _ROWS),)](
-            o, squares, scale, scale.numel(), **call.eps, PRESCALE=q.dtype == torch.float16, H=heads,
+        length = call.rows * call.heads // heads
+        rows.normalise_rows[(call.batch * triton.cdiv(length, _ROWS),)](
+            o, squares, scale, length, call.batch, **call.eps, PRESCALE=q.dtype == torch.float16, H=heads,
             D_TRUE=call.head_dim, PART=call.part("outputs"), R=_ROWS,
         )  # fmt: skip
     shape = (call.sequences, call.heads, call.head_dim, call.head_dim)
@@ -255,7 +266,7 @@ def linear_attention_backward(
     """(dq, dk, dv, dθ, gradients of the initial Ψ^T V and Σψ)."""
     call = _Call(
         q, k, v, phi, norm, causal, eps, eps_placement, floor, padding, cu_seqlens, max_seqlen, theta, reflection,
-        position,
+        position, False,
     )  # fmt: skip
     g = g.contiguous()
     alpha, beta = call.row_gradients(g, o, scale)

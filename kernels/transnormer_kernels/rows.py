@@ -23,16 +23,21 @@ def part_size(squares, PART: tl.constexpr):
     return tl.sqrt(squares / PART + TINY)
 
 
-@triton.jit(do_not_specialize=["ROWS"])
+@triton.jit(do_not_specialize=["N", "SEQUENCES"])
 def normalise_rows(
-    o, squares, scale, ROWS,
+    o, squares, scale, N, SEQUENCES,
     EPS: tl.constexpr, EPS_OUTSIDE: tl.constexpr, PRESCALE: tl.constexpr, H: tl.constexpr,
     D_TRUE: tl.constexpr, PART: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """Replace t by y in the contiguous o [ROWS, H, D_TRUE], and write r [ROWS]; squares are [ROWS, H, parts]."""
+    """Replace t by y in the contiguous o [SEQUENCES, N, H, D_TRUE], and write r [SEQUENCES, N]; squares are
+    [SEQUENCES, N, H, parts].
+
+    From the last rows of all sequences to the first: those that were written last are still in the L2 cache.
+    """
     PARTS: tl.constexpr = (D_TRUE + PART - 1) // PART
-    rows = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)
-    seen = rows < ROWS
+    local = N - (tl.program_id(0) // SEQUENCES + 1) * R + tl.arange(0, R)
+    rows = (tl.program_id(0) % SEQUENCES).to(tl.int64) * N + local
+    seen = local >= 0
     total = tl.load(squares + rows * H * PARTS, mask=seen, other=0.0)
     for part in range(1, H * PARTS):
         total += tl.load(squares + rows * H * PARTS + part, mask=seen, other=0.0)

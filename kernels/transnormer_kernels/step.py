@@ -41,8 +41,10 @@ def step(
     values = tl.program_id(1) * E + tl.arange(0, E)
     inside = features < D_TRUE
     start = (pair // H) * x_b + (pair % H) * x_h
-    phi = feature(tl.load(q + start + features, mask=inside, other=0.0).to(ACC), inside, MAP)
-    psi = feature(tl.load(k + start + features, mask=inside, other=0.0).to(ACC), inside, MAP)
+    phi = feature(tl.load(q + start + features, mask=inside, other=0.0).to(ACC), MAP)
+    psi = feature(tl.load(k + start + features, mask=inside, other=0.0).to(ACC), MAP)
+    if D_TRUE < D:  # 1+elu is 1 where there is padding
+        phi, psi = tl.where(inside, phi, 0.0), tl.where(inside, psi, 0.0)
     x = tl.load(v + start + values, mask=values < D_TRUE, other=0.0).to(ACC)
     if NORM == DENOMINATOR:
         sums = tl.load(z + pair * D_TRUE + features, mask=inside, other=0.0) + psi

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -17,22 +18,44 @@ VARIANTS = [pytest.param(T1, id="T1"), pytest.param(T2, id="T2")]
 
 
 def turned(x: Tensor, theta: Tensor, reflection: Tensor | None, w: int) -> Tensor:
-    """x [B, N, H, D] reflected, then its neighbouring pairs rotated by (position mod w) · θ."""
+    """x [B, N, H, D] reflected, its neighbouring pairs rotated by (position mod w) · θ; rounded once, at the end."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
     if reflection is not None:
-        u = (reflection / reflection.norm()).to(x.dtype)
-        x = x - 2 * (x @ u)[..., None] * u
+        u = (reflection / reflection.norm()).to(wide.dtype)
+        wide = wide - 2 * (wide @ u)[..., None] * u
     angles = (torch.arange(x.shape[1], device=x.device) % w).double()[:, None] * theta.double()
-    cos, sin = (t.to(x.dtype)[:, None] for t in (angles.cos(), angles.sin()))
-    even, odd = x[..., 0::2], x[..., 1::2]
-    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
+    cos, sin = (t.to(wide.dtype)[:, None] for t in (angles.cos(), angles.sin()))
+    even, odd = wide[..., 0::2], wide[..., 1::2]
+    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2).to(x.dtype)
+
+
+class NormByItsOutput(torch.autograd.Function):
+    """RMSNorm over the last dimension, rounded to ``dtype``, whose gradient is computed from that output alone."""
+
+    @staticmethod
+    def forward(ctx, flat: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+        r = torch.rsqrt(flat.square().mean(-1, keepdim=True) + eps)
+        y = (flat * r).to(dtype)
+        ctx.save_for_backward(y, r)
+        return y
+
+    @staticmethod
+    def backward(ctx, g: Tensor) -> tuple[Tensor, None, None]:
+        y, r = ctx.saved_tensors
+        return r * (g - y * (g.to(r.dtype) * y).mean(-1, keepdim=True)), None, None
 
 
 def specification(
     q: Tensor, k: Tensor, v: Tensor, *, block_size: int = 64, scores: str = "softmax", causal: bool = False,
     norm: str = "none", eps: float = 1e-8, eps_placement: str = "inside", key_padding_mask: Tensor | None = None,
-    theta: Tensor | None = None, reflection: Tensor | None = None,
+    theta: Tensor | None = None, reflection: Tensor | None = None, rounded: torch.dtype | None = None,
+    by_output: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Section 4.3 of the paper by whole N × N matrices, in the dtype of its inputs, the norm at least in float32."""
+    """Section 4.3 of the paper by whole N × N matrices, in the dtype of its inputs, the norm at least in float32.
+
+    ``rounded``: the dtype that holds the rotated rows. A ReLU's gradient jumps where a score is zero, and which scores
+    are positive must not depend on it. ``by_output``: the norm with ε inside keeps no more than a kernel keeps.
+    """
     _, n, _, d = q.shape
     place = torch.arange(n, device=q.device)
     allowed = (place[:, None] // block_size == place // block_size)[None, None]
@@ -43,7 +66,9 @@ def specification(
         k, v = (x.masked_fill(key_padding_mask[:, :, None, None], 0.0) for x in (k, v))
     if theta is not None:
         q, k = (turned(x, theta, reflection, block_size) for x in (q, k))
-    s = torch.einsum("bihd,bjhd->bhij", q * d**-0.5, k)
+        if rounded is not None:
+            q, k = (x + (x.to(rounded).to(x.dtype) - x).detach() for x in (q, k))
+    s = torch.einsum("bihd,bjhd->bhij", q, k) * d**-0.5
     if scores == "softmax":
         p = s.masked_fill(~allowed, torch.finfo(s.dtype).min).softmax(-1).masked_fill(~allowed, 0.0)
     else:
@@ -53,6 +78,8 @@ def specification(
         return t
     flat = t.flatten(2).to(torch.promote_types(t.dtype, torch.float32))  # 1e-8 is zero in float16
     if eps_placement == "inside":
+        if by_output:
+            return NormByItsOutput.apply(flat, eps, t.dtype).reshape(t.shape)
         y = flat * torch.rsqrt(flat.square().mean(-1, keepdim=True) + eps)
     else:
         y = flat / (torch.linalg.vector_norm(flat, dim=-1, keepdim=True) * flat.shape[-1] ** -0.5 + eps)
@@ -77,8 +104,8 @@ def assert_exact_case(q, k, v, g, **options) -> None:
 def assert_case_within_budget(q, k, v, g, **options) -> None:
     """The kernels stay within the budget that the specification in the same dtype sets."""
     wide = {name: x.double() if name in ("theta", "reflection") else x for name, x in options.items()}
-    exact = results(specification, *(x.double() for x in (q, k, v, g)), **wide)
-    eager = results(specification, q, k, v, g, **options)
+    exact = results(partial(specification, rounded=q.dtype), *(x.double() for x in (q, k, v, g)), **wide)
+    eager = results(partial(specification, by_output=True), q, k, v, g, **options)
     found = results(diag_attention, q, k, v, g, **options)
     assert_within_budget(found, eager, exact, options["block_size"] + q.shape[-1])
 
