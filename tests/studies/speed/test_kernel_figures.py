@@ -48,6 +48,30 @@ def test_rows_are_those_that_were_timed(result: dict[str, Any]) -> None:
     assert timed.error.isna().sum() == 2
 
 
+def test_a_kernel_stands_beside_the_fastest_other_that_computes_the_same(result: dict[str, Any]) -> None:
+    first, second = result["cases"]
+    first["rows"][1]["computes"] = {"norm": "none"}  # the fastest other, of another function
+    second["rows"][3]["seconds"] = {"median": second["rows"][0]["seconds"]["median"] / 2}
+    pairs = kernel_figures.beside(result)
+    assert pairs["fastest other"].tolist() == ["eager", "eager"]  # and none whose result is wrong
+    assert pairs["times as fast as it"].tolist() == pytest.approx([4.25 / 1.25, 0.5])
+    assert pairs["% of the floor"].tolist() == pytest.approx([80, 80])
+    said = kernel_figures.beaten(result)
+    assert said == f"Faster than all others that compute the same in 1 of 2 cases; not in: {second['name']} (eager)."
+
+
+def test_a_case_in_which_nobody_else_was_timed_has_no_rival(result: dict[str, Any]) -> None:
+    for case in result["cases"]:
+        case["rows"] = case["rows"][:1]
+    assert kernel_figures.beside(result)["fastest other"].isna().all()
+    assert kernel_figures.beaten(result) == "Faster than all others that compute the same in 0 of 0 cases."
+
+
+def test_a_result_names_its_machine_and_only_what_was_installed(result: dict[str, Any]) -> None:
+    result |= {"driver": "1.2", "versions": {"torch": "2.11", "flash-attn": None}}
+    assert kernel_figures.machine(result) == "Invented GPU, driver 1.2, 2026-01-02: torch 2.11."
+
+
 def test_every_contestant_has_a_family(result: dict[str, Any]) -> None:
     for contestant in contestants():
         assert kernel_figures._family(contestant.name)[0] != "others", contestant.name

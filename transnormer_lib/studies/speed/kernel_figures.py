@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from transnormer_kernels.bench.contestants import OURS
 from transnormer_kernels.bench.results import read
 
 from transnormer_lib.show.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
@@ -87,6 +88,33 @@ def speed(result: Mapping[str, Any]) -> Figure:
     return figure
 
 
+def beside(result: Mapping[str, Any]) -> pd.DataFrame:
+    """This project's kernel in each case beside the fastest other that computes the same, and softmax attention.
+
+    Times are medians in µs; a row of a contestant with a wrong result does not count.
+    """
+    found = []
+    for case in result["cases"]:
+        medians = {row["name"]: 1e6 * row["seconds"]["median"] for row in case["rows"] if row["status"] == "measured"}
+        same = {row["name"] for row in case["rows"] if row.get("computes") == {}} & medians.keys()
+        ours = medians.get(OURS)
+        if ours is None:
+            continue
+        rival = min(same - {OURS}, key=medians.__getitem__, default=None)
+        found.append(
+            {
+                "case": case["name"],
+                "this project, µs": ours,
+                "% of the floor": 1e8 * case["floor_seconds"] / ours,
+                "fastest other": rival,
+                "its µs": medians.get(rival),
+                "times as fast as it": medians[rival] / ours if rival else None,
+                "softmax attention, µs": medians.get("SDPA softmax"),
+            }
+        )
+    return pd.DataFrame(found)
+
+
 def kept(folder: Path) -> dict[str, dict[str, Any]]:
     """The results in ``folder`` by file name without its ending, sorted."""
     paths = sorted(folder.glob("kernels-*.json"))
@@ -101,6 +129,21 @@ def in_words(result: Mapping[str, Any]) -> str:
     ours = timed[timed.contestant.str.startswith("transnormer") & (timed.status == "measured")]
     shares = [f"{row.case}: {100 * row.of_floor:.0f}%" for row in ours.itertuples()]
     return "This project's kernels, percent of the floor. " + "; ".join(shares) + "."
+
+
+def beaten(result: Mapping[str, Any]) -> str:
+    """In how many cases this project's kernel is faster than every other that computes the same, and in which not."""
+    pairs = beside(result).dropna(subset="fastest other")
+    ratio = pairs["times as fast as it"]
+    slower = [f"{row[0]} ({row[1]})" for row in pairs[ratio <= 1][["case", "fastest other"]].itertuples(index=False)]
+    said = f"Faster than all others that compute the same in {(ratio > 1).sum()} of {len(pairs)} cases"
+    return f"{said}; not in: {', '.join(slower)}." if slower else f"{said}."
+
+
+def machine(result: Mapping[str, Any]) -> str:
+    """Where and with what a result was measured."""
+    names = [f"{name} {version}" for name, version in result["versions"].items() if version]
+    return f"{result['device']}, driver {result['driver']}, {result['date'][:10]}: {', '.join(names)}."
 
 
 def reached(result: Mapping[str, Any]) -> str:
