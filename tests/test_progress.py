@@ -111,3 +111,15 @@ def test_a_loop_that_was_broken_off_leaves_no_place_behind() -> None:
     for _ in tracked(range(3), "run"):
         break
     assert progress._places == []
+
+
+def test_no_bar_starts_a_thread() -> None:
+    code = """
+import sys, threading, types
+sys.modules["ipykernel"] = types.ModuleType("ipykernel")  # so that the bar is shown
+from transnormer_lib import progress
+with progress.bar("inner", total=2) as bar:
+    print(bar.disable, threading.active_count())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "1"]

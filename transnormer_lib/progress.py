@@ -48,6 +48,8 @@ def bar(name: str, *, hidden: bool = False, **options: Any) -> Any:
     """
     from tqdm import tqdm
 
+    # No thread that refreshes bars in long pauses: if memory ends while it starts, tqdm waits for it for ever.
+    tqdm.monitor_interval = 0
     if hidden or "ipykernel" not in sys.modules:
         options["disable"] = hidden or None
     return tqdm(desc="; ".join([*_places, name]), position=0, leave=False, **options)

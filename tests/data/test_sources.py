@@ -300,7 +300,8 @@ def test_tab_separated_pairs_are_read_as_they_stand(data_root: Path) -> None:
     ("line", "message"),
     [
         (b"1.0\tP\tP\ta\n", r"row 1: expected 5 columns"),
-        (b"0.5\tP\tP\ta\tb\n", r"row 1, column 'label': expected a whole number, found '0.5'"),
+        (b"0.5\tP\tP\ta\tb\n", r"row 1, column 'label': expected a whole number of at most 15 digits, found '0.5'"),
+        (b"9" * 400 + b"\tP\tP\ta\tb\n", r"row 1, column 'label': expected a whole number of at most 15 digits"),
         (b"2\tP\tP\ta\tb\n", r"row 1, column 'label': expected a label in 0…1, found 2"),
         (b"1\tP\tP\t\tb\n", r"row 1, column 'text1': expected text, found none"),
         (b"1\tP\tP\t\xff\tb\n", r"expected 5 columns of UTF-8 text"),

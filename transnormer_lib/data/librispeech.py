@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from transnormer_lib import progress
 from transnormer_lib.checks import check_choice, check_count
 from transnormer_lib.data import cache, chunks, filterbanks, hub, sources, workers
 from transnormer_lib.data.batches import Batch, Sampler, groups
@@ -167,15 +168,13 @@ def _utterances(table: str) -> Utterances:
 
 def _features(located: sources.Located) -> tuple[Path, ...]:
     """A file of features for each file of recordings, made on all cores where it is not in the cache."""
-    from tqdm import tqdm
-
     made = [
         cache.file_of("filterbanks", cache.key(digest, filterbanks.FEATURES, _VERSION)) for digest in located.digests
     ]
     pairs = [pair for pair in zip(located.files, made, strict=True) if not cache.is_whole(pair[1])]
     if pairs:
         done = workers.spread(_make, pairs, min(chunks.cores(), len(pairs)))
-        list(tqdm(done, "filterbanks", total=len(pairs), unit=" files", disable=None, leave=False))
+        list(progress.bar("filterbanks", iterable=done, total=len(pairs), unit=" files"))
     return tuple(made)
 
 

@@ -118,8 +118,8 @@ def _text(path: Path, first: int, column: Column, array: Any) -> Any:
 
 def _label(path: Path, first: int, column: Column, array: Any) -> Any:
     if pa.types.is_large_string(array.type):  # from a tab-separated file, which may write 1 as 1.0
-        number = pc.match_substring_regex(array, r"^-?\d+(\.0*)?$")
-        _refuse(path, first, column, pc.invert(number), "a whole number", array)
+        number = pc.match_substring_regex(array, r"^-?\d{1,15}(\.0*)?$")  # more digits may not fit a float64
+        _refuse(path, first, column, pc.invert(number), "a whole number of at most 15 digits", array)
         array = pc.cast(pc.cast(array, pa.float64()), pa.int64())
     if not pa.types.is_integer(array.type):
         raise DataFault(f"{path}: column {column.name!r} is {array.type}, expected whole numbers")

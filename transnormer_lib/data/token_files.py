@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from transnormer_lib import sums
+from transnormer_lib import progress, sums
 from transnormer_lib.data import cache, chunks
 from transnormer_lib.data.faults import DataFault
 from transnormer_lib.data.text import SplitCounts
@@ -101,13 +101,11 @@ def in_order(function: Callable[[Any], R], items: Iterable[Any], threads: int | 
 
 
 def bar(items: Iterable[Any], label: str, total: int | None, size: Callable[[Any], int]) -> Iterator[Any]:
-    """The items, with a progress bar if stderr is a terminal."""
-    from tqdm.auto import tqdm
-
-    with tqdm(total=total, desc=label, unit=" lines", unit_scale=True, disable=None, leave=False) as progress:
+    """The items, with a progress bar."""
+    with progress.bar(label, total=total, unit=" lines", unit_scale=True) as shown:
         for item in items:
             yield item
-            progress.update(size(item))
+            shown.update(size(item))
 
 
 def _write(
