@@ -11,6 +11,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 MOST = 10**9  # no size, count or seed of a study is greater
+MOST_LAYERS = 1_000  # nor a number of layers: as many as the deepest published Transformer has (DeepNet, 2022)
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:
@@ -30,12 +31,15 @@ def check_count(name: str, value: object, least: int = 1, most: int = 2**63 - 1)
 
 
 def check_amounts(name: str, value: object) -> None:
-    """Refuse numbers, within lists and mappings too, that are negative, not finite, or beyond a billion."""
+    """Refuse numbers, within lists and mappings too, that are negative, not finite, or beyond a billion.
+
+    ``…layers`` are at most ``MOST_LAYERS``.
+    """
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
     for part in parts:
         check_amounts(name, part)
     if isinstance(value, int):
-        check_count(name, int(value), 0, MOST)
+        check_count(name, int(value), 0, MOST_LAYERS if name.endswith("layers") else MOST)
     elif isinstance(value, float):
         check_not_negative(name, value)
         if value > MOST:

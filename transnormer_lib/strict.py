@@ -22,11 +22,27 @@ def from_plain(config: type[T], values: Mapping[str, Any]) -> T:
     from pydantic import ValidationError
 
     adapter = _validator(config)  # type: ignore[arg-type]  # a class is hashable
+    _check_keys("", values)
     try:
         # Pydantic's JSON mode accepts lists for tuples and mappings for dataclasses, and is strict otherwise.
         return adapter.validate_json(json.dumps(values), strict=True)
     except ValidationError as error:
         raise ValueError("; ".join(map(_line, error.errors()))) from None
+
+
+def _check_keys(where: str, value: Any) -> None:
+    """Refuse a mapping in which two keys are the same in JSON, 1 and "1", of which one would be lost."""
+    if isinstance(value, Mapping):
+        written: dict[str, Any] = {}
+        for key, inner in value.items():
+            text = key if isinstance(key, str) else json.dumps(key)
+            if text in written:
+                raise ValueError(f"{where or 'keys'}: {written[text]!r} and {key!r} are one key")
+            written[text] = key
+            _check_keys(f"{where}.{text}" if where else text, inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _check_keys(where, inner)
 
 
 @cache

@@ -86,6 +86,14 @@ def test_a_mistake_is_one_line_with_name_value_and_rule(yaml: str, message: str,
     assert "\n" not in str(caught.value)
 
 
+def test_a_number_of_layers_has_a_bound_of_its_own(tmp_path: Path) -> None:
+    made = make_project(tmp_path, {"01_a": ["1"]}, {"01_a": "lstm_layers: 1000000"})
+    cell = 'scale: str = "quick"  # the preset\nlstm_layers: int = 3  # of the LSTM'
+    write_notebook(tmp_path / "notebooks" / "01_a.ipynb", ["1"], parameters=cell)
+    with pytest.raises(UserMistake, match="lstm_layers=1000000: must be at most 1000"):
+        resolve(made, "quick", "01_a")
+
+
 def extended(tmp_path: Path, ours: str, theirs: str = "{size: 7, theirs: 8}", third: str = "size: 9") -> dict[str, Any]:
     """What ``01_a`` gets; its parameters are those of ``02_b`` and ``03_c``, ``base_size`` and ``mine``."""
     made = make_project(

@@ -116,3 +116,17 @@ def test_only_a_text_has_varied_lengths() -> None:
     for wrong in ({"length": 32, "shortest": 33}, {"task": "context", "task_name": "recall-4", "shortest": 8}):
         with pytest.raises(ValueError, match="shortest="):
             DataConfig(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("values", "where"),
+    [
+        ({1: 2, "1": 3}, "keys"),
+        ({"data": {"bands": [{"a": 1}, {2: 1, "2": 1}]}}, "data.bands"),
+        ({None: 1, "null": 2}, "keys"),
+    ],
+    ids=["at-the-top", "within", "none"],
+)
+def test_keys_that_are_one_in_json_are_refused(values: dict[Any, Any], where: str) -> None:
+    with pytest.raises(ValueError, match=f"^{where}: .+ and .+ are one key$"):
+        from_plain(RunConfig, values)

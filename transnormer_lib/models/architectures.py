@@ -27,14 +27,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from transnormer_lib import attention
-from transnormer_lib.checks import check_choice, check_count
+from transnormer_lib.checks import MOST_LAYERS, check_choice, check_count
 from transnormer_lib.data.vocabulary import PUBLISHED_SIZES
 from transnormer_lib.models.config import Kind, ModelConfig
 
 Recipe = Literal["paper", "released"]
 # Tables 9 and 12: how an architecture's early and late mechanism are laid out over the layers.
 Arrangement = Literal["stages", "stages-reversed", "alternating", "alternating-reversed", "parallel"]
-MOST_LAYERS = 10_000
 
 
 @dataclass(frozen=True)
