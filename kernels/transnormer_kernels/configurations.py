@@ -51,7 +51,7 @@ _TABLE: dict[tuple[str, int, int] | tuple[str, int, int, int], Configuration] = 
     ("segment_gradients", 128, 2): Configuration(32, 8, 3),
     ("gradients", 64, 2): Configuration(64, 4, 2),
     ("gradients", 64, 2, WITH_DENOMINATOR): Configuration(64, 4, 1),
-    ("gradients", 64, 2, WITH_ROTATION): Configuration(64, 4, 2),
+    ("gradients", 64, 2, WITH_ROTATION): Configuration(64, 4, 1),
     ("gradients", 64, 2, WITH_DENOMINATOR + WITH_ROTATION): Configuration(32, 4, 1),
     ("gradients", 128, 2): Configuration(64, 4, 2),
     ("gradients", 128, 2, WITH_DENOMINATOR): Configuration(64, 4, 1),
