@@ -11,7 +11,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 MOST = 10**9  # no size, count or seed of a study is greater
-MOST_LAYERS = 1_000  # nor a number of layers: as many as the deepest published Transformer has (DeepNet, 2022)
+MOST_LAYERS = 1_000  # nor a number of layers: as many as DeepNet has (2022)
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:

@@ -22,10 +22,11 @@ def from_plain(config: type[T], values: Mapping[str, Any]) -> T:
     from pydantic import ValidationError
 
     adapter = _validator(config)  # type: ignore[arg-type]  # a class is hashable
+    text = json.dumps(values)  # refuses what holds itself
     _check_keys("", values)
     try:
         # Pydantic's JSON mode accepts lists for tuples and mappings for dataclasses, and is strict otherwise.
-        return adapter.validate_json(json.dumps(values), strict=True)
+        return adapter.validate_json(text, strict=True)
     except ValidationError as error:
         raise ValueError("; ".join(map(_line, error.errors()))) from None
 

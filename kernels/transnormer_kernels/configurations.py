@@ -34,11 +34,16 @@ def precision(dtype: torch.dtype) -> str:
     return "tf32x3" if dtype == torch.float32 else "ieee"
 
 
+# Bytes of shared memory that the entries with several stages need. Compute capability 8.0 and 9.0 have them. 8.6, 8.9
+# and 12.0 do not: there nothing is loaded ahead.
+ROOM = 160 * 1024
+
 # What a call may compute beside the products; their sum is the fourth number of a key.
 WITH_DENOMINATOR, WITH_ROTATION, WITH_SAVED_STATES = 1, 2, 4
 
 # (kernel, tile width, bytes per number), with a fourth number where one of these needs another entry.
-# The two-byte entries of the linear kernels are the fastest of those tried on an H200, with 2^20 token-heads.
+# The two-byte entries of the linear kernels are the fastest of those tried on an H200 (Triton 3.6, 2^20 token-heads);
+# some of them spill registers. A denominator with saved states at width 128 was not tried.
 _TABLE: dict[tuple[str, int, int] | tuple[str, int, int, int], Configuration] = {
     ("segment_states", 64, 2): Configuration(64, 4, 3),
     ("segment_states", 128, 2): Configuration(64, 8, 3),
@@ -63,7 +68,7 @@ _TABLE: dict[tuple[str, int, int] | tuple[str, int, int, int], Configuration] = 
     ("outputs", 128, 4): Configuration(16, 8, 1, part=32),
     ("segment_gradients", 64, 4): Configuration(32, 4, 1),
     ("segment_gradients", 128, 4): Configuration(32, 8, 1),
-    # tiles of 16 rows made wrong dq on an H200 under Triton 3.6 where padding met a rotation
+    # With tiles of 16 rows dq was wrong on an H200 under Triton 3.6 where padding met a rotation; nobody knows why.
     ("gradients", 64, 4): Configuration(32, 8, 1, part=32),
     ("gradients", 128, 4): Configuration(16, 8, 1, part=32),
     # up to 64 tokens a block; "wide": more
@@ -87,7 +92,7 @@ _TABLE: dict[tuple[str, int, int] | tuple[str, int, int, int], Configuration] = 
 
 
 def configuration(kernel: str, head_dim: int, dtype: torch.dtype, extras: int = 0) -> Configuration:
-    """The table's entry; ``extras`` is a sum of ``WITH_…``; the entry is that of most of them.
+    """The table's entry; ``extras`` is a sum of ``WITH_…``; of several entries the one for the greatest sum counts.
 
     The interpreter uses the wider two-byte entries for every dtype: there tiles are slow, and registers do not matter.
     """

@@ -53,12 +53,13 @@ def features(
     whole rows.
 
     1+elu is 1 where x is padding. Columns of padding are set to zero. Rows that are not ``seen`` meet rows of zeros in
-    every product, those of v or of ∂L/∂t, so they are set to zero only if ``SUMMED``: if φ(x) enters a sum of its own.
+    every product, those of v or of ∂L/∂t, so they are set to zero only if φ(x) enters a sum of its own (``SUMMED``), or
+    in float16, where a score of such a row may be infinite.
     """
     columns = column + tl.arange(0, W)
     phi = feature(load_part(x, start, stride, seen, column, D_TRUE, C, W).to(ACC), MAP)
     if MAP == ONE_PLUS_ELU:
-        if SUMMED:
+        if SUMMED or OPERAND == tl.float16:
             phi = tl.where(seen[:, None] & (columns < D_TRUE)[None, :], phi, 0.0)
         elif D_TRUE % W > 0:
             phi = tl.where((columns < D_TRUE)[None, :], phi, 0.0)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from transnormer_kernels import linear_backward, linear_forward, rows
 from transnormer_kernels.configurations import (
+    ROOM,
     WITH_DENOMINATOR,
     WITH_ROTATION,
     WITH_SAVED_STATES,
@@ -57,6 +58,14 @@ def _strides(x: Tensor) -> tuple[int, int, int]:
 def processors(device: torch.device) -> int:
     """Streaming multiprocessors of a GPU; 1 under the interpreter."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
+def shared_memory(device: torch.device) -> int:
+    """Bytes of shared memory that a program can have on a GPU; under the interpreter as many as it likes."""
+    if triton.knobs.runtime.interpret:
+        return 2**62
+    index = 0 if device.index is None else device.index
+    return int(triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"])
 
 
 def segments_for(pairs: int, length: int, device: torch.device) -> int:
@@ -117,7 +126,8 @@ class _Call:
         """Rows of a tile and launch options of ``kernel``."""
         entry = self.entry(kernel)
         parts = {} if kernel.startswith("segment") else {"PART": self.part(kernel)}
-        options = {"num_warps": entry.warps, "num_stages": entry.stages, "enable_fp_fusion": True}
+        stages = entry.stages if shared_memory(self.device) >= ROOM else 1
+        options = {"num_warps": entry.warps, "num_stages": stages, "enable_fp_fusion": True}
         return parts | {"C": entry.rows} | options
 
     def part(self, kernel: str) -> int:

@@ -5,7 +5,7 @@
 runs the operators on tensors of each head dimension and dtype, but only compiles each kernel that they launch, so the
 compiled code is what a GPU would run. The assembler that Triton ships then reports registers and spills. The last
 column marks kernels that are slower than necessary: they spill registers to memory, or their matrix products do not use
-the tensor cores' own instructions (wgmma, on sm_90).
+the tensor cores' own instructions (wgmma, on sm_90); and those that need more shared memory than such a GPU has.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -43,11 +44,16 @@ class Usage:
     tensor_cores: bool  # its products use wgmma
 
 
+# Bytes of shared memory that a program can have, by compute capability.
+SHARED = {80: 166_912, 86: 101_376, 87: 166_912, 89: 101_376, 90: 232_448, 100: 232_448, 120: 101_376}
+
+
 class _NoDevice:
     """The part of Triton's driver that a compilation needs."""
 
     def __init__(self, arch: int) -> None:
         self._target = GPUTarget("cuda", arch, 32)
+        self.utils = SimpleNamespace(get_device_properties=lambda index: {"max_shared_mem": SHARED.get(arch, 2**62)})
 
     def get_current_target(self) -> GPUTarget:
         return self._target
@@ -136,6 +142,7 @@ def _linear(d: int, dtype: torch.dtype, norm: str, causal: bool, rotated: bool) 
 
     (q, k, v), theta, reflection = _inputs(d, dtype, rotated)
     fixed: tuple[Any, ...] = ("1+elu", norm, causal, 1e-8, "inside", 1e-6, None, None, 0)
+    linear_attention(q, k, v, *fixed, None, None, theta, reflection, 0, 2, False, False)  # as without a gradient
     o, scale, _, _, kv, z = linear_attention(q, k, v, *fixed, None, None, theta, reflection, 0, 2, True, True)
     linear_attention_backward(o, None, None, q, k, v, o, scale, kv, z, *fixed, theta, reflection, 0, rotated)
 
@@ -165,21 +172,24 @@ def analyse(arch: int, only: str = "") -> Iterator[Usage]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table; exit code 1 if a kernel spills."""
+    """Print the table; exit code 1 if a kernel spills or needs too much shared memory."""
     parser = argparse.ArgumentParser(prog="python -m transnormer_kernels.static_analysis", description=__doc__)
     parser.add_argument("--arch", type=int, default=90, help="compute capability, like 90 for an H100 or H200")
     parser.add_argument("--only", default="", help="only cases whose name contains this")
     parser.add_argument("--json", type=Path, help="also write the table there")
     options = parser.parse_args(arguments)
     print(f"{'case':<46} {'kernel':<18} warps registers spilled shared", flush=True)
-    found = []
+    found, fails = [], False
     for u in analyse(options.arch, options.only):
         found.append(u)
+        too_large = u.shared > SHARED.get(options.arch, u.shared)
+        fails |= too_large or u.spilled > 0
         note = ("" if u.tensor_cores else "  no wgmma") + ("  SPILLS" if u.spilled else "")
+        note += "  TOO LARGE" if too_large else ""
         print(f"{u.case:<46} {u.kernel:<18} {u.warps:5} {u.registers:9} {u.spilled:7} {u.shared:6}{note}", flush=True)
     if options.json:
         options.json.write_text(json.dumps([asdict(u) for u in found], indent=1) + "\n")
-    return int(any(u.spilled for u in found))
+    return int(fails)
 
 
 if __name__ == "__main__":

@@ -321,3 +321,31 @@ def test_every_kernel_has_a_configuration_for_each_width_and_size_of_a_number():
     for dtype in (torch.bfloat16, F16, F32, F64):
         for name, head_dim, extras in itertools.product(names, HEAD_DIMS, range(8)):
             assert configurations.configuration(name, head_dim, dtype, extras) in table.values()
+
+
+def test_the_entry_for_the_greatest_part_of_what_a_call_computes_counts(monkeypatch):
+    entry = configurations.Configuration
+    table = {
+        ("outputs", 64, 2): entry(1, 1, 1),
+        ("outputs", 64, 2, 1): entry(2, 1, 1),
+        ("outputs", 64, 2, 4): entry(3, 1, 1),
+    }
+    monkeypatch.setattr(configurations, "_TABLE", table)
+    found = [configurations.configuration("outputs", 64, F16, extras).rows for extras in range(8)]
+    assert found == [1, 2, 1, 2, 3, 3, 3, 3]
+
+
+@pytest.mark.parametrize("norm", ["embedding", "head", "none"])
+@pytest.mark.parametrize("which", ["padded keys", "a ragged tile"])
+def test_a_score_of_padding_beyond_float16_reaches_nothing(which, norm):
+    """φ of padding is 1. Its score with large features is infinite in float16, and infinity times 0 is no number."""
+    n = 16 if which == "padded keys" else 40
+    q, k, v, g = inputs(1, n, 1, 64, F16)
+    large, small = (q, k) if which == "padded keys" else (k, q)
+    large.copy_(2000.0 + large), small.copy_(-6.0 + small)
+    options = {"norm": norm}
+    if which == "padded keys":
+        options["key_padding_mask"] = torch.zeros(1, n, dtype=torch.bool, device=DEVICE)
+        options["key_padding_mask"][:, 3:6] = True
+    for name, x in results(kernel, q, k, v, g, **options).items():
+        assert x.isfinite().all(), name

@@ -10,6 +10,7 @@ import torch
 from linear_cases import specification
 from transnormer_kernels import linear_ops, norm_attention
 from transnormer_kernels.configurations import Configuration, configuration, entries, tile_width
+from transnormer_kernels.static_analysis import SHARED
 
 
 @pytest.mark.slow
@@ -26,6 +27,19 @@ def test_the_compiled_kernels_of_the_paper_s_configuration_do_not_spill(tmp_path
     assert all(row["spilled"] == 0 and 0 < row["registers"] <= 255 for row in kernels.values())
     products = {"segment_states", "outputs", "segment_gradients", "gradients"}
     assert all(row["tensor_cores"] for (_, name), row in kernels.items() if name in products)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [64, 128])
+def test_no_linear_kernel_needs_more_shared_memory_than_a_small_gpu_has(width, tmp_path):
+    table = tmp_path / "table.json"
+    command = [sys.executable, "-m", "transnormer_kernels.static_analysis", "--only", f"linear d{width} bfloat16"]
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command += ["--arch", "89", "--json", str(table)]
+    subprocess.run(command, env=environment, check=False, capture_output=True, timeout=280)
+    kernels = json.loads(table.read_text())
+    assert {row["kernel"] for row in kernels} >= {"segment_states", "outputs", "segment_gradients", "gradients"}
+    assert [(row["case"], row["kernel"], row["shared"]) for row in kernels if row["shared"] > SHARED[89]] == []
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)

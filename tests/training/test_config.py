@@ -130,3 +130,10 @@ def test_only_a_text_has_varied_lengths() -> None:
 def test_keys_that_are_one_in_json_are_refused(values: dict[Any, Any], where: str) -> None:
     with pytest.raises(ValueError, match=f"^{where}: .+ and .+ are one key$"):
         from_plain(RunConfig, values)
+
+
+def test_a_mapping_that_holds_itself_is_refused() -> None:
+    values: dict[str, Any] = {}
+    values["data"] = values
+    with pytest.raises(ValueError, match="Circular reference"):
+        from_plain(RunConfig, values)

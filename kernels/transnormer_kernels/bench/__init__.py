@@ -13,7 +13,7 @@ The result, as ``--json`` writes it:
     versions               {"python", "cuda", "torch", "triton", "numpy", each peer}; null where not installed
     commit, date           of this code, with "-dirty" if it was changed, or null; ISO 8601 in UTC
     quick, repeats         whether lengths were cut (then the times are no result); timed stretches per row
-    copy_bytes_per_second  bytes read plus bytes written, by a copy or a product, what is faster; measured in this run
+    copy_bytes_per_second  bytes read plus bytes written, by a copy or a product, whichever is faster, in this run
     seconds                the whole run, resumed parts included
     cases                  a list of
         name, dtype        as --only selects it; as PyTorch calls it

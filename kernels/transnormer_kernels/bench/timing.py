@@ -68,7 +68,7 @@ def measure(calls: Sequence[Call], device: torch.device, repeats: int) -> Timing
 
 
 def copy_rate(device: torch.device, size: int = 2**30, repeats: int = 10) -> float:
-    """Bytes per second that the device reads plus writes at most: of its own copy or of a product, what is faster.
+    """Bytes per second that the device reads plus writes: in its own copy or in a product, whichever is faster.
 
     A copy in a CUDA graph may be left to a copy engine, which on an H200 is a third slower than a kernel. Medians of
     ``repeats``.

@@ -55,9 +55,9 @@ def test_a_kernel_stands_beside_the_fastest_other_that_computes_the_same(result:
     pairs = kernel_figures.beside(result)
     assert pairs["fastest other"].tolist() == ["eager", "eager"]  # and none whose result is wrong
     assert pairs["times as fast as it"].tolist() == pytest.approx([4.25 / 1.25, 0.5])
-    assert pairs["% of the floor"].tolist() == pytest.approx([80, 80])
+    assert pairs["% of the floor's speed"].tolist() == pytest.approx([80, 80])
     said = kernel_figures.beaten(result)
-    assert said == f"Faster than all others that compute the same in 1 of 2 cases; not in: {second['name']} (eager)."
+    assert said == f"Faster than all others that compute the same in 1 of 2 cases; slower in {second['name']} (eager)."
 
 
 def test_a_case_in_which_nobody_else_was_timed_has_no_rival(result: dict[str, Any]) -> None:
@@ -67,9 +67,23 @@ def test_a_case_in_which_nobody_else_was_timed_has_no_rival(result: dict[str, An
     assert kernel_figures.beaten(result) == "Faster than all others that compute the same in 0 of 0 cases."
 
 
-def test_a_result_names_its_machine_and_only_what_was_installed(result: dict[str, Any]) -> None:
+def test_a_case_that_is_lost_to_a_wrong_result_or_even_is_not_counted_as_won(result: dict[str, Any]) -> None:
+    first, second = result["cases"]
+    first["rows"][0]["status"] = "wrong"
+    second["rows"][1]["seconds"] = {"median": 1.005 * second["rows"][0]["seconds"]["median"]}
+    assert kernel_figures.beaten(result) == (
+        "Faster than all others that compute the same in 0 of 2 cases; "
+        f"as fast in {second['name']} (fla chunk, full stack); "
+        f"without a right result in {first['name']} (fla chunk, full stack)."
+    )
+    assert kernel_figures.beside(result)["this project, µs"].isna().tolist() == [True, False]
+
+
+def test_a_result_names_its_machine_and_what_was_not_installed(result: dict[str, Any]) -> None:
     result |= {"driver": "1.2", "versions": {"torch": "2.11", "flash-attn": None}}
-    assert kernel_figures.machine(result) == "Invented GPU, driver 1.2, 2026-01-02: torch 2.11."
+    said = "Invented GPU, driver 1.2, 2026-01-02: torch 2.11; not installed: flash-attn."
+    assert kernel_figures.machine(result) == said
+    assert kernel_figures.machine(result | {"quick": True}) == f"{said} A quick run, whose times are no result."
 
 
 def test_every_contestant_has_a_family(result: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """The kernels' benchmark as a figure and a table, from the JSON of ``transnormer_kernels.bench``."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ _FAMILIES = {
     "compiled": ("torch.compile", VERMILION, "X"),
     "eager": ("eager PyTorch", GREY, "h"),
 }
+
+
+_EVEN = 0.01  # a difference that is none: clocks drift by as much within a run
 
 
 def rows(result: Mapping[str, Any]) -> pd.DataFrame:
@@ -91,21 +95,20 @@ def speed(result: Mapping[str, Any]) -> Figure:
 def beside(result: Mapping[str, Any]) -> pd.DataFrame:
     """This project's kernel in each case beside the fastest other that computes the same, and softmax attention.
 
-    Times are medians in µs; a row of a contestant with a wrong result does not count.
+    Times are medians in µs; a row of a contestant with a wrong result does not count. A case in which this project's
+    own was not timed, or is wrong, has no number for it.
     """
     found = []
     for case in result["cases"]:
         medians = {row["name"]: 1e6 * row["seconds"]["median"] for row in case["rows"] if row["status"] == "measured"}
         same = {row["name"] for row in case["rows"] if row.get("computes") == {}} & medians.keys()
-        ours = medians.get(OURS)
-        if ours is None:
-            continue
+        ours = medians.get(OURS, math.nan)
         rival = min(same - {OURS}, key=medians.__getitem__, default=None)
         found.append(
             {
                 "case": case["name"],
                 "this project, µs": ours,
-                "% of the floor": 1e8 * case["floor_seconds"] / ours,
+                "% of the floor's speed": 1e8 * case["floor_seconds"] / ours,
                 "fastest other": rival,
                 "its µs": medians.get(rival),
                 "times as fast as it": medians[rival] / ours if rival else None,
@@ -132,18 +135,29 @@ def in_words(result: Mapping[str, Any]) -> str:
 
 
 def beaten(result: Mapping[str, Any]) -> str:
-    """In how many cases this project's kernel is faster than every other that computes the same, and in which not."""
+    """In how many cases this project's kernel is faster than every other that computes the same, by more than 1%, and
+    in which it is as fast, slower, or was not timed with a right result.
+    """
     pairs = beside(result).dropna(subset="fastest other")
     ratio = pairs["times as fast as it"]
-    slower = [f"{row[0]} ({row[1]})" for row in pairs[ratio <= 1][["case", "fastest other"]].itertuples(index=False)]
-    said = f"Faster than all others that compute the same in {(ratio > 1).sum()} of {len(pairs)} cases"
-    return f"{said}; not in: {', '.join(slower)}." if slower else f"{said}."
+    said = [f"Faster than all others that compute the same in {(ratio > 1 + _EVEN).sum()} of {len(pairs)} cases"]
+    for words, these in (
+        ("as fast in", (ratio - 1).abs() <= _EVEN),
+        ("slower in", ratio < 1 - _EVEN),
+        ("without a right result in", ratio.isna()),
+    ):
+        names = [f"{case} ({other})" for case, other in pairs.loc[these, ["case", "fastest other"]].to_numpy()]
+        said += [f"{words} {', '.join(names)}"] if names else []
+    return "; ".join(said) + "."
 
 
 def machine(result: Mapping[str, Any]) -> str:
-    """Where and with what a result was measured."""
+    """Where and with what a result was measured, and without what."""
     names = [f"{name} {version}" for name, version in result["versions"].items() if version]
-    return f"{result['device']}, driver {result['driver']}, {result['date'][:10]}: {', '.join(names)}."
+    missing = [name for name, version in result["versions"].items() if not version]
+    without = f"; not installed: {', '.join(missing)}" if missing else ""
+    quick = " A quick run, whose times are no result." if result["quick"] else ""
+    return f"{result['device']}, driver {result['driver']}, {result['date'][:10]}: {', '.join(names)}{without}.{quick}"
 
 
 def reached(result: Mapping[str, Any]) -> str:
