@@ -108,6 +108,8 @@ def main(folder: Path, case: str, manner: Manner, count: int, seed: int) -> None
         shutil.rmtree(store)
         if sum(one["died"] for one in outcomes) == count:
             break
+        if not outcome["died"]:
+            seconds *= EARLIER
     print(json.dumps(outcomes))
 
 

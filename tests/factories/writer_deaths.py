@@ -134,6 +134,8 @@ def main(folder: Path, kind: str, manner: Manner, count: int) -> None:
         shutil.rmtree(place)
         if sum(one["died"] for one in outcomes) == count:
             break
+        if not ended["died"]:
+            seconds *= EARLIER
     print(json.dumps(outcomes))
 
 
