@@ -16,6 +16,7 @@ SOURCES = [
 ]
 # What makes a sentence of numbers: of studies/common/findings.py, of the registers, and of single studies.
 FINDINGS = {
+    "beaten",
     "confirmed",
     "counted",
     "differing",
