@@ -55,7 +55,7 @@ def test_a_kernel_stands_beside_the_fastest_other_that_computes_the_same(result:
     pairs = kernel_figures.beside(result)
     assert pairs["fastest other"].tolist() == ["eager", "eager"]  # and none whose result is wrong
     assert pairs["times as fast as it"].tolist() == pytest.approx([4.25 / 1.25, 0.5])
-    assert pairs["% of the floor's speed"].tolist() == pytest.approx([80, 80])
+    assert pairs["% of memory speed"].tolist() == pytest.approx([80, 80])
     said = kernel_figures.beaten(result)
     assert said == f"Faster than all others that compute the same in 1 of 2 cases; slower in {second['name']} (eager)."
 

@@ -108,7 +108,7 @@ def beside(result: Mapping[str, Any]) -> pd.DataFrame:
             {
                 "case": case["name"],
                 "this project, µs": ours,
-                "% of the floor's speed": 1e8 * case["floor_seconds"] / ours,
+                "% of memory speed": 1e8 * case["floor_seconds"] / ours,
                 "fastest other": rival,
                 "its µs": medians.get(rival),
                 "times as fast as it": medians[rival] / ours if rival else None,
@@ -131,7 +131,7 @@ def in_words(result: Mapping[str, Any]) -> str:
     timed = rows(result)
     ours = timed[timed.contestant.str.startswith("transnormer") & (timed.status == "measured")]
     shares = [f"{row.case}: {100 * row.of_floor:.0f}%" for row in ours.itertuples()]
-    return "This project's kernels, percent of the floor. " + "; ".join(shares) + "."
+    return "This project's kernels, percent of memory speed. " + "; ".join(shares) + "."
 
 
 def beaten(result: Mapping[str, Any]) -> str:
