@@ -20,6 +20,7 @@ Manner = Literal["kill", "term", "interrupt", "memory", "disk"]
 SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "interrupt": signal.SIGINT}
 Work = Callable[[], object]
 ATTEMPTS = 5  # for each death: a child that ends before it is struck is tried again, at another moment
+EARLIER = 0.8  # so much of the time before, if the strike came too late: the machine may have become less busy
 _HANGS = 120.0  # seconds
 
 

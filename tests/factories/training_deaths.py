@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import torch
 import yaml
-from deaths import ATTEMPTS, Manner, died, fork, killed, undisturbed, wait
+from deaths import ATTEMPTS, EARLIER, Manner, died, fork, killed, undisturbed, wait
 from small_disks import small_disk
 from training_cases import RUN_CONDITIONS, classifier, config
 

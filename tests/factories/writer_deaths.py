@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
-from deaths import ATTEMPTS, Manner, died, fork, killed, undisturbed, wait
+from deaths import ATTEMPTS, EARLIER, Manner, died, fork, killed, undisturbed, wait
 from small_disks import small_disk
 
 from transnormer_lib.data import cache, corpora, reviews, tasks, token_files
