@@ -6,6 +6,7 @@ its arguments, is ``norm_attention``.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -60,6 +61,7 @@ def processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
+@cache
 def shared_memory(device: torch.device) -> int:
     """Bytes of shared memory that a program can have on a GPU; under the interpreter as many as it likes."""
     if triton.knobs.runtime.interpret:
